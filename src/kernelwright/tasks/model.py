@@ -36,6 +36,9 @@ class Distribution(Record):
     """`own`: as the task's generator draws them. `special`: normal with NaN, infinities, -0.0 and denormals mixed in."""
     low: float = 0.0
     high: float = 1.0
+    """Excluded."""
+    high_axis: str = ""
+    """Where not empty, the upper end is the size of this axis (indices into it)."""
 
 
 class TensorSpec(Record):
@@ -70,6 +73,13 @@ class Axis(Record):
     """`declared` by the author of the task, or `derived`: found by trying other sizes on the reference."""
     default: int
     """The size in the task's own inputs."""
+    multiple: int = 1
+    """Sizes tried must be a multiple of this (the reference refused others)."""
+    minimum: int = 1
+    maximum: int | None = None
+    """Bounds within which the reference was seen to work; None where larger sizes work too."""
+    varies: bool = True
+    """False for a declared axis at which the reference accepts no other size."""
 
 
 class Workload(Record):
@@ -86,8 +96,14 @@ class Workload(Record):
 class Tolerance(Record):
     """How far from the fp64 oracle a result may lie. All factors multiply a measured or derived error.
 
-    |candidate - oracle| <= rounding * eps(dtype) * |oracle|  +  reference_error * (error of the reference itself)
-                            + conditioning * (change of the oracle when inputs move by one rounding)
+    |candidate - oracle| <= (rounding * eps(computation) + eps(dtype, if 16 bits wide)) * |oracle|
+                            + reference_error * (error of the reference itself)
+                            + conditioning * growth * (change of the oracle when inputs move by one rounding)
+
+    eps(computation) is that of float32 for 16-bit types. Both measured errors are smoothed over the output, so that
+    luck at one element decides nothing; `growth` = 1 + sqrt(length) / 4, where `length` is the measured number of
+    input elements that one output element depends on: a plain running sum loses that much more than a tree of sums
+    does. `tasks.oracle` has the details.
     """
 
     rounding: float = 16.0
