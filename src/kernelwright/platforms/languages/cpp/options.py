@@ -16,13 +16,10 @@ _COMMON = (
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=fast",
-    "-shared",
-    "-fPIC",
-    "-fno-semantic-interposition",
-    "-fvisibility-inlines-hidden",
     "-pipe",
     "-w",
 )
+_SHARED_OBJECT = ("-shared", "-fPIC", "-fno-semantic-interposition", "-fvisibility-inlines-hidden")
 _DIAGNOSTICS = {
     "gcc": ("-fdiagnostics-color=never", "-fmax-errors=5"),
     "clang": ("-fno-color-diagnostics", "-ferror-limit=5"),
@@ -46,6 +43,11 @@ ALLOWED_IN_WORDS = (
 
 def compile_flags(compiler: Compiler, architecture: str) -> tuple[str, ...]:
     """The flags of every build: optimised for this very CPU, IEEE special values intact, one shared object."""
+    return (*program_flags(compiler, architecture), *_SHARED_OBJECT)
+
+
+def program_flags(compiler: Compiler, architecture: str) -> tuple[str, ...]:
+    """The same for a program: what a kernel and the program that measures the ceilings have in common."""
     # GCC on Arm documents -mcpu for "this machine"; -march=native is its x86 spelling.
     native = "-mcpu=native" if architecture in ("aarch64", "arm64") else "-march=native"
     return (native, *_COMMON, *_DIAGNOSTICS[compiler.name])
