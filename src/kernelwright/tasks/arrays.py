@@ -84,6 +84,5 @@ def from_torch(tensor: torch.Tensor) -> Array:
 
     ready = tensor.detach().contiguous()
     if ready.dtype is torch.bfloat16:
-        return ready.view(torch.int16).numpy().view(np.uint16)
-    array: Array = ready.numpy()
-    return array
+        return np.asarray(ready.view(torch.int16).numpy()).view(np.uint16)
+    return np.asarray(ready.numpy())

@@ -1,0 +1,342 @@
+"""The fp64 oracle and how far from it a result may lie.
+
+For each floating output element, with o the oracle's value and m its local magnitude:
+
+    allowed = (rounding * eps(computation) + [eps(dtype) if 16 bits wide]) * |o|
+            + reference_error * max(e, rms(e / m) * m)
+            + conditioning * (1 + sqrt(length) / 4) * max(c, rms(c / m) * m)
+
+- e: error of the reference itself at the task's dtype. Noisy (zero by luck at some elements), hence the smoothed floor.
+- c: change of the oracle when every floating input moves by one rounding of the computation's precision (float32 for
+  16-bit types: they are storage types, products and sums belong into float32), with random signs, twice.
+- m: product over dimensions of the root mean square along all others, normalised: it follows rows and columns of
+  different scale, so that one large row does not excuse a wrong small one.
+- length: how many input elements one output element depends on, measured by changing a random share of the inputs. A
+  left-to-right sum of n terms ends about sqrt(n) / 5 times further off than the change c is large (each partial sum
+  rounds at its own size: n * u / 2 against sqrt(n) * u); a tree of sums stays below c. Computation in half precision
+  lies three orders of magnitude further off.
+
+Elements where the reference itself overflows are not judged. Integer and boolean outputs must agree exactly where they
+are stable: where neither moving the inputs by one rounding nor the reference's own precision changes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelwright.core.dtypes import DType
+from kernelwright.core.errors import TaskError
+from kernelwright.tasks.arrays import Array, from_torch, to_float64
+from kernelwright.tasks.failures import place, task_error
+from kernelwright.tasks.model import Task, TensorSpec, Tolerance
+from kernelwright.tasks.precision import everything_in_double
+from kernelwright.tasks.reference import Reference
+
+if TYPE_CHECKING:
+    import torch
+
+Float64 = NDArray[np.float64]
+
+LARGEST = {
+    DType.FLOAT64: float(np.finfo(np.float64).max),
+    DType.FLOAT32: float(np.finfo(np.float32).max),
+    DType.FLOAT16: 65504.0,
+    DType.BFLOAT16: 3.3895313892515355e38,
+}
+SMALLEST = {DType.FLOAT64: 2.0**-1022, DType.FLOAT32: 2.0**-126, DType.FLOAT16: 2.0**-23, DType.BFLOAT16: 2.0**-126}
+"""Differences below this are never held against anybody (denormals; twice the smallest one for float16)."""
+NOT_IN_DOUBLE = "the reference does not run in float64; its own result, with a wider allowance, is the oracle"
+_OWN_PRECISION_FACTOR = 4.0
+"""How much wider the rounding term is where the reference cannot run in float64 and its own result is the oracle."""
+_UNJUDGED = 0.5
+"""A distribution is outside the domain where the reference overflows on more than this share of an output."""
+
+
+@dataclass(frozen=True)
+class OutputOracle:
+    """What one output should be."""
+
+    name: str
+    dtype: DType
+    expected: Array
+    """float64 for floating outputs (infinite where the dtype cannot hold it), else the exact integers or flags."""
+    allowed: NDArray[np.float32]
+    """Allowance per element; infinite where the element is not judged; zeros for exact outputs."""
+    stable: NDArray[np.bool_] | None
+    """For integer and boolean outputs: where the value must agree exactly."""
+
+
+@dataclass(frozen=True)
+class OracleArrays:
+    """The oracle on one set of inputs."""
+
+    outputs: tuple[OutputOracle, ...]
+    in_double: bool
+    """False where the reference cannot run in float64 and its own result, with a wider allowance, is the oracle."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Illegal:
+    """These inputs are outside the operation's domain."""
+
+    reason: str
+
+
+def compute(
+    reference: Reference, tensors: Sequence[torch.Tensor], task: Task, *, seed: int = 0
+) -> OracleArrays | Illegal:
+    """Oracle and allowance for kernel inputs.
+
+    Raises:
+        TaskError: the reference cannot run at all for want of memory, or returns another number of outputs.
+    """
+    try:
+        own = [_storage(t) for t in reference.call(tensors)]
+    except Exception as error:  # noqa: BLE001 - user code may raise anything for inputs outside its domain
+        return _refused(error, reference)
+    double = _in_double(reference, tensors, own)
+    exact = double if double is not None else [_as_values(a, s.dtype) for a, s in zip(own, task.outputs, strict=True)]
+    illegal = _outside_domain(reference, tensors, exact)
+    if illegal:
+        return Illegal(illegal)
+    moved = _moved(reference, tensors, exact, in_double=double is not None, seed=seed)
+    length = _length(reference, tensors, exact, seed=seed) if double is not None else 4096.0
+    outputs = []
+    for index, spec in enumerate(task.outputs):
+        changes = [m[index] for m in moved if m is not None]
+        own_values = _as_values(own[index], spec.dtype)
+        if spec.dtype.is_floating:
+            allowed, unjudged = _allowance(
+                exact[index], own_values, changes, spec, task.tolerance, length, double is None
+            )
+            if unjudged > _UNJUDGED:
+                return Illegal(f"the reference overflows {spec.dtype} on {unjudged:.0%} of `{spec.name}`")
+            expected = _representable(exact[index], spec.dtype)
+            outputs.append(OutputOracle(spec.name, spec.dtype, expected, allowed, None))
+        else:
+            stable = np.logical_and.reduce([own_values == exact[index], *(c == exact[index] for c in changes)])
+            zeros = np.zeros(exact[index].shape, np.float32)
+            outputs.append(OutputOracle(spec.name, spec.dtype, exact[index], zeros, np.asarray(stable)))
+    note = (
+        ""
+        if double is not None
+        else "the reference does not run in float64; its own result, with a wider allowance, is the oracle"
+    )
+    return OracleArrays(tuple(outputs), double is not None, note)
+
+
+def _refused(error: Exception, reference: Reference) -> Illegal:
+    typed = task_error(
+        error, path=reference.program.source.path, doing="in the reference", otherwise="reference_raises"
+    )
+    if typed.reason in {"out_of_memory", "unsupported_output"}:
+        raise typed from error
+    return Illegal(
+        f"the reference raises {type(error).__name__}: {error} ({place(error, reference.program.source.path)})"
+    )
+
+
+def _storage(tensor: torch.Tensor) -> Array:
+    return from_torch(tensor).copy()
+
+
+def _as_values(array: Array, dtype: DType) -> Array:
+    return to_float64(array, dtype) if dtype.is_floating else array
+
+
+def _in_double(reference: Reference, tensors: Sequence[torch.Tensor], own: Sequence[Array]) -> list[Array] | None:
+    """The outputs in float64, or None where the reference does not run (through) in float64."""
+    result = double_call(reference, tensors)
+    if result is None or [r.shape for r in result] != [o.shape for o in own]:
+        return None
+    return result
+
+
+def double_call(reference: Reference, tensors: Sequence[torch.Tensor]) -> list[Array] | None:
+    """Outputs with every floating input widened to float64; None where the user's code refuses or narrows again."""
+    import torch
+
+    wide = [t.double() if t.is_floating_point() else t for t in tensors]
+    try:
+        with everything_in_double():
+            result = reference.call_in_double(wide)
+    except TaskError:
+        raise
+    except Exception:  # noqa: BLE001 - user code that insists on its dtype may raise anything
+        return None
+    if any(r.is_floating_point() and r.dtype is not torch.float64 for r in result):
+        return None
+    return [_storage(r) for r in result]
+
+
+def _outside_domain(reference: Reference, tensors: Sequence[torch.Tensor], exact: Sequence[Array]) -> str:
+    """Why these inputs are outside the domain: NaN out of finite inputs, where the task's own inputs give none."""
+    import torch
+
+    made_nan = any(a.dtype.kind == "f" and bool(np.isnan(a).any()) for a in exact)
+    if not made_nan or not all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point()):
+        return ""
+    if reference.own_gives_nan():
+        return ""
+    return "the reference gives NaN for finite inputs of this kind"
+
+
+def _moved(
+    reference: Reference, tensors: Sequence[torch.Tensor], exact: Sequence[Array], *, in_double: bool, seed: int
+) -> list[list[Array] | None]:
+    """The outputs after moving each floating input by one rounding, for two draws of signs."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    results: list[list[Array] | None] = []
+    keep_ties = any(a.dtype.kind != "f" for a in exact)
+    for _ in range(2):
+        salt = int(torch.randint(1, 2**31 - 1, (), generator=generator))
+        shifted = [_shift(t, generator, salt if keep_ties else None, in_double=in_double) for t in tensors]
+        if in_double:
+            results.append(double_call(reference, shifted))
+        else:
+            try:
+                results.append([_as_float(t) for t in reference.call(shifted)])
+            except Exception:  # noqa: BLE001 - a value just outside the domain
+                results.append(None)
+    return [r for r in results if r is not None and [a.shape for a in r] == [a.shape for a in exact]]
+
+
+def _as_float(tensor: torch.Tensor) -> Array:
+    return _storage(tensor.double()) if tensor.is_floating_point() else _storage(tensor)
+
+
+def _shift(tensor: torch.Tensor, generator: torch.Generator, salt: int | None, *, in_double: bool) -> torch.Tensor:
+    """x * (1 ± eps). With `salt` the sign is a function of the value, so that equal values stay equal (ties)."""
+    import torch
+
+    if not tensor.is_floating_point():
+        return tensor
+    eps = 2.0**-52 if tensor.dtype is torch.float64 else 2.0**-23
+    wide = tensor.double()
+    if salt is None:
+        signs = torch.randint(0, 2, wide.shape, generator=generator, dtype=torch.int8)
+    else:
+        bits = wide.contiguous().view(torch.int64)
+        signs = ((bits ^ (bits >> 29)) * (2 * salt + 1) >> 33) & 1
+    moved = wide * (1 + eps * (signs.double() * 2 - 1))
+    return moved if in_double else moved.to(tensor.dtype)
+
+
+def _length(reference: Reference, tensors: Sequence[torch.Tensor], exact: Sequence[Array], *, seed: int) -> float:
+    """Estimated number of floating input elements that an output element depends on.
+
+    With a share p of the inputs changed, a share q = 1 - (1 - p)**length of the outputs changes. Measured once for
+    each set of shapes.
+    """
+    import torch
+
+    key = tuple(tuple(t.shape) for t in tensors)
+    if key in reference.lengths:
+        return reference.lengths[key]
+    generator = torch.Generator().manual_seed(seed + 1)
+    total = float(sum(t.numel() for t in tensors if t.is_floating_point())) or 1.0
+    length = total
+    for share in (1 / 4, 1 / 256):
+        changed = [_some_changed(t, share, generator) for t in tensors]
+        result = double_call(reference, changed)
+        pairs = [
+            (a, b) for a, b in zip(result or [], exact, strict=False) if a.dtype.kind == "f" and a.shape == b.shape
+        ]
+        count = sum(a.size for a, _ in pairs)
+        if count < 64:
+            break
+        differing = sum(int(np.count_nonzero((a != b) & np.isfinite(a))) for a, b in pairs) / count
+        if differing < 0.98:
+            length = max(1.0, math.log1p(-differing) / math.log1p(-share))
+            break
+    length = min(length, total)
+    reference.lengths[key] = length
+    return length
+
+
+def _some_changed(tensor: torch.Tensor, share: float, generator: torch.Generator) -> torch.Tensor:
+    import torch
+
+    if not tensor.is_floating_point():
+        return tensor
+    wide = tensor.double()
+    return torch.where(torch.rand(wide.shape, generator=generator) < share, wide * (1 + 2.0**-20), wide)
+
+
+def _allowance(
+    exact: Float64,
+    own: Float64,
+    changes: Sequence[Float64],
+    *,
+    spec: TensorSpec,
+    tolerance: Tolerance,
+    length: float,
+    in_double: bool,
+) -> tuple[NDArray[np.float32], float]:
+    """Allowance per element, and the share of elements that are not judged."""
+    computation = spec.dtype.epsilon if spec.dtype is DType.FLOAT64 else DType.FLOAT32.epsilon
+    storage = spec.dtype.epsilon if spec.dtype.itemsize == 2 else 0.0
+    scale = magnitude(exact)
+    size = np.abs(exact)
+    with np.errstate(invalid="ignore", over="ignore"):
+        allowed = (
+            tolerance.rounding * computation * (_OWN_PRECISION_FACTOR if own_precision else 1.0) + storage
+        ) * size
+        allowed += tolerance.reference_error * _smoothed(np.abs(own - exact), scale)
+        if not in_double:
+            allowed += (rounding + 2 * storage) * scale
+        if changes:
+            change = np.sqrt(sum(np.square(c - exact) for c in changes) / len(changes))
+            allowed += tolerance.conditioning * (1 + math.sqrt(length) / 4) * _smoothed(change, scale)
+        allowed += SMALLEST[spec.dtype]
+        if tolerance.rtol is not None or tolerance.atol is not None:
+            allowed = np.maximum(allowed, (tolerance.rtol or 0.0) * size + (tolerance.atol or 0.0))
+    edge = np.isfinite(exact) & (~np.isfinite(own) | (size > LARGEST[spec.dtype] * (1 - 2.0**-8)))
+    allowed[edge] = np.inf
+    allowed[~np.isfinite(exact)] = np.where(np.isfinite(own[~np.isfinite(exact)]), np.inf, 0.0)
+    allowed[np.isnan(allowed)] = np.inf
+    unjudged = float(np.count_nonzero(edge)) / max(1, exact.size)
+    with np.errstate(over="ignore"):
+        return allowed.astype(np.float32), unjudged
+
+
+def _smoothed(error: Float64, scale: Float64) -> Float64:
+    """max(error, rms(error / scale) * scale), over finite elements."""
+    usable = np.isfinite(error) & (scale > 0)
+    if not usable.any():
+        return np.where(np.isfinite(error), error, 0.0)
+    ratio = error[usable] / scale[usable]
+    floor = float(np.sqrt(np.mean(np.square(ratio))))
+    return np.maximum(np.where(np.isfinite(error), error, 0.0), floor * scale)
+
+
+def magnitude(values: Float64) -> Float64:
+    """Local magnitude: rank-one model of |values| from root mean squares along each dimension (finite elements only)."""
+    finite = np.where(np.isfinite(values), values, 0.0)
+    peak = float(np.max(np.abs(finite), initial=0.0))
+    if peak == 0.0 or values.ndim == 0:
+        return np.full(values.shape, peak)
+    squares = np.square(finite / peak)
+    overall = float(np.mean(squares))
+    if overall == 0.0:
+        return np.zeros(values.shape)
+    model = np.full((1,) * values.ndim, overall)
+    for dim in range(values.ndim):
+        others = tuple(d for d in range(values.ndim) if d != dim)
+        model = model * (squares.mean(axis=others, keepdims=True) / overall)
+    return np.broadcast_to(peak * np.sqrt(model), values.shape).copy()
+
+
+def _representable(exact: Float64, dtype: DType) -> Float64:
+    beyond = np.abs(exact) > LARGEST[dtype] * (1 + dtype.epsilon / 4)
+    result: Any = np.where(beyond & np.isfinite(exact), np.copysign(np.inf, exact), exact)
+    return np.asarray(result, dtype=np.float64)
