@@ -1,0 +1,627 @@
+// Mathematics on lanes of float and double. Included through kw_vector.h.
+//
+// Every function takes a vector or a scalar of one type and returns the same type. Scalars run through the vector code, so
+// that a tail equals the lanes. NaN, infinities, denormals and signed zeros come out as in IEEE 754 and the C library.
+// Largest error: 2 ulp in float for most, 4 ulp for all but the derived activations' cancelling regions; double as well.
+// Polynomials are our own near-minimax fits (Chebyshev interpolation in 60 digits) on the interval of the reduced argument.
+#ifndef KW_MATH_H
+#define KW_MATH_H
+#include "kw_lanes.h"
+
+namespace kw {
+
+// Defines `name` for scalars and vectors by `detail::name`, which sees vectors only.
+#define KW_UNARY(name)                                                             \
+    template <class V> KW_INLINE V name(V x) {                                     \
+        static_assert(is_float<lane<V>>, #name " takes float or double");          \
+        if constexpr (lanes<V> == 1) return detail::name(detail::widened(x))[0];   \
+        else return detail::name(x);                                               \
+    }
+#define KW_BINARY(name)                                                                                  \
+    template <class V> KW_INLINE V name(V x, V y) {                                                      \
+        static_assert(is_float<lane<V>>, #name " takes float or double");                                \
+        if constexpr (lanes<V> == 1) return detail::name(detail::widened(x), detail::widened(y))[0];     \
+        else return detail::name(x, y);                                                                  \
+    }
+// One C library call for each lane.
+#define KW_LANEWISE(x, function)                                          \
+    {                                                                     \
+        V result_{};                                                      \
+        for (int i_ = 0; i_ < lanes<V>; ++i_) {                           \
+            if constexpr (sizeof(lane<V>) == 4) result_[i_] = function##f(x[i_]); \
+            else result_[i_] = function(x[i_]);                           \
+        }                                                                 \
+        return result_;                                                   \
+    }
+#define KW_LANEWISE_2(x, y, function)                                     \
+    {                                                                     \
+        V result_{};                                                      \
+        for (int i_ = 0; i_ < lanes<V>; ++i_) {                           \
+            if constexpr (sizeof(lane<V>) == 4) result_[i_] = function##f(x[i_], y[i_]); \
+            else result_[i_] = function(x[i_], y[i_]);                    \
+        }                                                                 \
+        return result_;                                                   \
+    }
+
+// a * b + c, one instruction where the chip has it (compile with -ffp-contract=fast).
+template <class V> KW_INLINE V fma(V a, V b, V c) { return a * b + c; }
+template <class V> KW_INLINE V neg(V x) { return -x; }
+
+template <class V> KW_INLINE V abs(V x) {
+    typedef integers<V> I;
+    typedef lane<I> L;
+    if constexpr (is_float<lane<V>>) return bitcast<V>(bitcast<I>(x) & L(~(L(1) << (sizeof(L) * 8 - 1))));
+    else return select(x < V{}, V(-x), x);
+}
+// Magnitude of the first, sign of the second.
+template <class V> KW_INLINE V copysign(V magnitude, V sign) {
+    typedef integers<V> I;
+    typedef lane<I> L;
+    constexpr L mask = L(1) << (sizeof(L) * 8 - 1);
+    return bitcast<V>((bitcast<I>(magnitude) & L(~mask)) | (bitcast<I>(sign) & mask));
+}
+template <class V> KW_INLINE auto isnan(V x) { return x != x; }
+template <class V> KW_INLINE auto isinf(V x) { return abs(x) == same<V>(__builtin_inf()); }
+
+namespace detail {
+// a > b ? a : b and a < b ? a : b in one instruction where there is one.
+template <class V> KW_INLINE V larger(V a, V b) {
+#if defined(KW_GCC_AVX512)
+    if constexpr (same_type<V, vec<float, 16>>) return __builtin_ia32_maxps512_mask(a, b, a, (unsigned short)-1, 4);
+    if constexpr (same_type<V, vec<double, 8>>) return __builtin_ia32_maxpd512_mask(a, b, a, (unsigned char)-1, 4);
+#endif
+#if defined(KW_GCC_AVX)
+    if constexpr (same_type<V, vec<float, 8>>) return __builtin_ia32_maxps256(a, b);
+#endif
+    return select(a > b, a, b);
+}
+template <class V> KW_INLINE V smaller(V a, V b) {
+#if defined(KW_GCC_AVX512)
+    if constexpr (same_type<V, vec<float, 16>>) return __builtin_ia32_minps512_mask(a, b, a, (unsigned short)-1, 4);
+    if constexpr (same_type<V, vec<double, 8>>) return __builtin_ia32_minpd512_mask(a, b, a, (unsigned char)-1, 4);
+#endif
+#if defined(KW_GCC_AVX)
+    if constexpr (same_type<V, vec<float, 8>>) return __builtin_ia32_minps256(a, b);
+#endif
+    return select(a < b, a, b);
+}
+}  // namespace detail
+
+// NaN where either is NaN, as torch.maximum and torch.minimum.
+template <class V> KW_INLINE V maximum(V a, V b) {
+    if constexpr (is_float<lane<V>>) return select(a != a, a, detail::larger(a, b));
+    else return select(a > b, a, b);
+}
+template <class V> KW_INLINE V minimum(V a, V b) {
+    if constexpr (is_float<lane<V>>) return select(a != a, a, detail::smaller(a, b));
+    else return select(a < b, a, b);
+}
+// The number where one is NaN, as fmax and fmin.
+template <class V> KW_INLINE V fmax_(V a, V b) { return select(b != b, a, detail::larger(a, b)); }
+template <class V> KW_INLINE V fmin_(V a, V b) { return select(b != b, a, detail::smaller(a, b)); }
+// -1, 0 or 1; 0 for NaN, as torch.sign.
+template <class V> KW_INLINE V sign(V x) {
+    V zero = same<V>(0), one = same<V>(1);
+    return select(x > zero, one, zero) - select(x < zero, one, zero);
+}
+
+template <class V> KW_INLINE lane<V> reduce_sum(V v) {
+    return reduce(v, [](auto a, auto b) { return a + b; });
+}
+template <class V> KW_INLINE lane<V> reduce_prod(V v) {
+    return reduce(v, [](auto a, auto b) { return a * b; });
+}
+template <class V> KW_INLINE lane<V> reduce_max(V v) {
+    return reduce(v, [](auto a, auto b) { return maximum(a, b); });
+}
+template <class V> KW_INLINE lane<V> reduce_min(V v) {
+    return reduce(v, [](auto a, auto b) { return minimum(a, b); });
+}
+
+namespace detail {
+
+template <class T> KW_INLINE vec<T, 16 / int(sizeof(T))> widened(T x) { return splat<T, 16 / int(sizeof(T))>(x); }
+
+template <class V> KW_INLINE V poly(V, lane<V> c) { return same<V>(c); }
+template <class V, class... C> KW_INLINE V poly(V x, lane<V> c, C... rest) { return poly(x, rest...) * x + c; }
+
+// Adding and subtracting this leaves the nearest integer; the sum's low bits hold it as an integer.
+template <class V> constexpr lane<V> rounder = sizeof(lane<V>) == 4 ? lane<V>(0x1.8p23) : lane<V>(0x1.8p52);
+
+enum rounding { to_even = 8, downwards = 9, upwards = 10, to_zero = 11 };
+
+template <rounding mode, class V> KW_INLINE V rounded(V x) {
+    if constexpr (sizeof(V) > register_bytes && lanes<V> > 2) {
+        return join(rounded<mode>(lower(x)), rounded<mode>(upper(x)));
+    } else {
+#if defined(KW_GCC_AVX512)
+        if constexpr (sizeof(V) == 64 && sizeof(lane<V>) == 4)
+            return __builtin_ia32_rndscaleps_mask(x, mode, x, (unsigned short)-1, 4);
+        if constexpr (sizeof(V) == 64 && sizeof(lane<V>) == 8)
+            return __builtin_ia32_rndscalepd_mask(x, mode, x, (unsigned char)-1, 4);
+#endif
+#if defined(KW_GCC_AVX)
+        if constexpr (sizeof(V) == 32 && sizeof(lane<V>) == 4) return __builtin_ia32_roundps256(x, mode);
+        if constexpr (sizeof(V) == 32 && sizeof(lane<V>) == 8) return __builtin_ia32_roundpd256(x, mode);
+#endif
+#if defined(KW_GCC_SSE41)
+        if constexpr (sizeof(V) == 16 && sizeof(lane<V>) == 4) return __builtin_ia32_roundps(x, mode);
+        if constexpr (sizeof(V) == 16 && sizeof(lane<V>) == 8) return __builtin_ia32_roundpd(x, mode);
+#endif
+        constexpr lane<V> exact = sizeof(lane<V>) == 4 ? lane<V>(0x1p23) : lane<V>(0x1p52);
+        V magnitude = abs(x);
+        V shifted = magnitude + exact;
+        // Keeps the compiler from cancelling the two additions.
+        __asm__("" : "+m"(shifted));
+        V nearest = copysign(shifted - exact, x);
+        V one = same<V>(1), zero = same<V>(0);
+        if constexpr (mode == downwards) nearest = nearest - select(nearest > x, one, zero);
+        if constexpr (mode == upwards) nearest = nearest + select(nearest < x, one, zero);
+        if constexpr (mode == to_zero) {
+            V size = abs(nearest);
+            nearest = size - select(size > magnitude, one, zero);
+        }
+        return select(magnitude < exact, copysign(nearest, x), x);
+    }
+}
+template <class V> KW_INLINE V floor(V x) { return rounded<downwards>(x); }
+template <class V> KW_INLINE V ceil(V x) { return rounded<upwards>(x); }
+template <class V> KW_INLINE V trunc(V x) { return rounded<to_zero>(x); }
+template <class V> KW_INLINE V round(V x) { return rounded<to_even>(x); }
+
+template <class V> KW_INLINE V sqrt(V x) {
+    if constexpr (sizeof(V) > register_bytes && lanes<V> > 2) {
+        return join(detail::sqrt(lower(x)), detail::sqrt(upper(x)));
+    } else {
+#if defined(KW_GCC_AVX512)
+        if constexpr (sizeof(V) == 64 && sizeof(lane<V>) == 4)
+            return __builtin_ia32_sqrtps512_mask(x, x, (unsigned short)-1, 4);
+        if constexpr (sizeof(V) == 64 && sizeof(lane<V>) == 8)
+            return __builtin_ia32_sqrtpd512_mask(x, x, (unsigned char)-1, 4);
+#endif
+#if defined(KW_GCC_AVX)
+        if constexpr (sizeof(V) == 32 && sizeof(lane<V>) == 4) return __builtin_ia32_sqrtps256(x);
+        if constexpr (sizeof(V) == 32 && sizeof(lane<V>) == 8) return __builtin_ia32_sqrtpd256(x);
+#endif
+#if defined(__SSE2__) && !defined(__clang__)
+        if constexpr (sizeof(V) == 16 && sizeof(lane<V>) == 4) return __builtin_ia32_sqrtps(x);
+        if constexpr (sizeof(V) == 16 && sizeof(lane<V>) == 8) return __builtin_ia32_sqrtpd(x);
+#endif
+        KW_LANEWISE(x, __builtin_sqrt)
+    }
+}
+
+// The nearest integer to |x| below 2**22 (float) or 2**51 (double).
+template <class V> KW_INLINE V rounded_small(V x) { return (x + rounder<V>) - rounder<V>; }
+// x * 2**n for integral n (as float lanes) with |n| below twice the exponent's bias.
+template <class V> KW_INLINE V scaled(V x, V n) {
+#if defined(KW_GCC_AVX512)
+    if constexpr (sizeof(V) == 64 && sizeof(lane<V>) == 4)
+        return __builtin_ia32_scalefps512_mask(x, n, x, (unsigned short)-1, 4);
+    if constexpr (sizeof(V) == 64 && sizeof(lane<V>) == 8)
+        return __builtin_ia32_scalefpd512_mask(x, n, x, (unsigned char)-1, 4);
+#endif
+    typedef integers<V> I;
+    typedef lane<I> L;
+    constexpr int mantissa = sizeof(L) == 4 ? 23 : 52;
+    constexpr L bias = sizeof(L) == 4 ? 127 : 1023;
+    // In two steps, so that neither factor leaves the range and a denormal result is rounded once.
+    V half = rounded_small(n * lane<V>(0.5));
+    I low = bitcast<I>(half + rounder<V>) - bitcast<I>(same<V>(rounder<V>));
+    I high = bitcast<I>((n - half) + rounder<V>) - bitcast<I>(same<V>(rounder<V>));
+    return x * bitcast<V>((low + bias) << L(mantissa)) * bitcast<V>((high + bias) << L(mantissa));
+}
+
+// (e**r - 1 - r) / r**2 for |r| <= log(2) / 2.
+template <class V> KW_INLINE V exp_tail(V r) {
+    if constexpr (sizeof(lane<V>) == 4)
+        return poly(r, 5.000000000e-01f, 1.666666716e-01f, 4.166646302e-02f, 8.333310485e-03f, 1.393382088e-03f, 1.989118027e-04f);
+    else
+        return poly(r, 5.00000000000000000e-01, 1.66666666666666713e-01, 4.16666666666666713e-02, 8.33333333332602483e-03,
+                    1.38888888888836701e-03, 1.98412698752050765e-04, 2.48015873258222830e-05, 2.75572549134867007e-06,
+                    2.75572732955397243e-07, 2.51054191920163374e-08, 2.09148313513804104e-09);
+}
+// n = nearest integer to x / log(2), r = x - n log(2).
+template <class V> KW_INLINE void split_by_log2(V x, V& n, V& r) {
+    if constexpr (sizeof(lane<V>) == 4) {
+        n = rounded_small(x * 1.44269504f);
+        r = x - n * 0.693359375f;
+        r = r - n * -2.12194440e-4f;
+    } else {
+        n = rounded_small(x * 1.4426950408889634);
+        r = x - n * 0x1.62e42fefa2000p-1;
+        r = r - n * 0x1.9ef35793c7673p-41;
+    }
+}
+template <class V> KW_INLINE V clamped(V x, lane<V> low, lane<V> high) {
+    return smaller(same<V>(high), larger(same<V>(low), x));
+}
+template <class V> constexpr bool single = sizeof(lane<V>) == 4;
+
+// e**(x - minus) * 2**extra, where |minus| is below 0.1.
+template <class V> KW_INLINE V exp_split(V x, V minus, lane<V> extra) {
+    V n, r;
+    split_by_log2(x, n, r);
+    r = r - minus;
+    return scaled(r * r * exp_tail(r) + r + lane<V>(1), n + extra);
+}
+template <class V> KW_INLINE V exp(V x) {
+    V n, r;
+    split_by_log2(single<V> ? clamped(x, -104, 89) : clamped(x, -746, 710), n, r);
+    return scaled(r * r * exp_tail(r) + r + lane<V>(1), n);
+}
+template <class V> KW_INLINE V exp2(V x) {
+    x = single<V> ? clamped(x, -151, 129) : clamped(x, -1076, 1025);
+    V n = rounded_small(x);
+    V r = (x - n) * lane<V>(0.693147180559945309);
+    return scaled(r * r * exp_tail(r) + r + lane<V>(1), n);
+}
+template <class V> KW_INLINE V expm1(V x) {
+    typedef lane<V> T;
+    V n, r;
+    split_by_log2(single<V> ? clamped(x, -18, 89) : clamped(x, -40, 710), n, r);
+    V tail = r * r * exp_tail(r) + r;
+    typedef integers<V> I;
+    typedef lane<I> L;
+    constexpr int mantissa = single<V> ? 23 : 52;
+    // Half of 2**n stays finite for the largest n.
+    I bits = bitcast<I>((n + T(single<V> ? 126 : 1022)) + rounder<V>) << L(mantissa);
+    V half = bitcast<V>(bits);
+    V result = ((half - T(0.5)) + half * tail) * T(2);
+    return select(abs(x) < same<V>(single<V> ? 0x1p-25 : 0x1p-54), x, result);
+}
+
+// x = 2**e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); x positive and normal.
+template <class V> KW_INLINE void split_exponent(V x, V& e, V& f) {
+    typedef integers<V> I;
+    typedef lane<I> L;
+    constexpr int mantissa = single<V> ? 23 : 52;
+    constexpr L root = single<V> ? L(0x3f3504f3) : L(0x3fe6a09e667f3bcc);
+    I shifted = bitcast<I>(x) - root;
+    e = bitcast<V>((shifted >> L(mantissa)) + bitcast<I>(same<V>(rounder<V>))) - rounder<V>;
+    f = bitcast<V>((shifted & ((L(1) << mantissa) - 1)) + root) - lane<V>(1);
+}
+// log(1 + f) - f.
+template <class V> KW_INLINE V log_tail(V f) {
+    if constexpr (single<V>) {
+        V p = poly(f, 3.333333135e-01f, -2.499999702e-01f, 2.000071555e-01f, -1.666780263e-01f, 1.424905807e-01f,
+                   -1.242568716e-01f, 1.168541983e-01f, -1.147973388e-01f, 6.971611828e-02f);
+        V square = f * f;
+        return square * (f * p) - square * 0.5f;
+    } else {
+        V s = f / (f + 2.0), z = s * s, half = f * f * 0.5;
+        V p = z * poly(z, 6.66666666666666630e-01, 4.00000000000008848e-01, 2.85714285707997839e-01, 2.22222223925810453e-01,
+                       1.81817955475211374e-01, 1.53862447376216654e-01, 1.32686383692668247e-01, 1.30880348509275546e-01);
+        return s * (half + p) - half;
+    }
+}
+template <class V> KW_INLINE V log_special(V x, V result) {
+    V infinity = same<V>(__builtin_inf()), zero = same<V>(0);
+    result = select(x < infinity, result, x);
+    result = select(x < zero, same<V>(__builtin_nan("")), result);
+    return select(x == zero, -infinity, result);
+}
+// Splits any positive x, also a denormal one.
+template <class V> KW_INLINE void split_positive(V x, V& e, V& f) {
+    typedef lane<V> T;
+    auto small = x < same<V>(single<V> ? 0x1p-126 : 0x1p-1022);
+    constexpr T lift = single<V> ? T(0x1p23) : T(0x1p52);
+    split_exponent(select(small, V(x * lift), x), e, f);
+    e = e - select(small, same<V>(single<V> ? 23 : 52), same<V>(0));
+}
+template <class V> KW_INLINE V log_joined(V e, V f, V tail) {
+    if constexpr (single<V>) return (e * -2.12194440e-4f + tail + f) + e * 0.693359375f;
+    else return (e * 0x1.9ef35793c7673p-41 + tail + f) + e * 0x1.62e42fefa2000p-1;
+}
+template <class V> KW_INLINE V log(V x) {
+    V e, f;
+    split_positive(x, e, f);
+    return log_special(x, log_joined(e, f, log_tail(f)));
+}
+template <class V> KW_INLINE V log2_plain(V x) {
+    V e, f;
+    split_positive(x, e, f);
+    constexpr lane<V> c = lane<V>(1.44269504088896341);
+    return log_tail(f) * c + (f * c + e);
+}
+template <class V> KW_INLINE V log2(V x) {
+    if constexpr (single<V>) return log_special(x, log2_plain(x));
+    else KW_LANEWISE(x, __builtin_log2)
+}
+template <class V> KW_INLINE V log10(V x) {
+    if constexpr (single<V>) {
+        V e, f;
+        split_positive(x, e, f);
+        constexpr float c = 0.4342944819f;
+        return log_special(x, (log_tail(f) * c + e * 4.605038981e-6f + f * c) + e * 0.301025390625f);
+    } else KW_LANEWISE(x, __builtin_log10)
+}
+template <class V> KW_INLINE V log1p(V x) {
+    typedef lane<V> T;
+    V u = x + T(1), e, f;
+    split_exponent(u, e, f);
+    // 1 + x is rounded; x 2**-e + (2**-e - 1) is not until the end. Where x is so large that 1 is lost, u's own split does.
+    V down = scaled(same<V>(1), -e);
+    f = select(x < same<V>(single<V> ? 0x1p26 : 0x1p55), V(x * down + (down - T(1))), f);
+    V result = select(abs(x) < same<V>(single<V> ? 0x1p-25 : 0x1p-54), x, log_joined(e, f, log_tail(f)));
+    result = select(x < same<V>(__builtin_inf()), result, x);
+    result = select(x < same<V>(-1), same<V>(__builtin_nan("")), result);
+    return select(x == same<V>(-1), same<V>(-__builtin_inf()), result);
+}
+
+// The quadrant and the remainder of x / (pi/2), |x| below 2**27, in double.
+template <class D> KW_INLINE D reduced_angle(D x, integers<D>& quadrant) {
+    D turns = x * 0x1.45f306dc9c883p-1 + rounder<D>;
+    quadrant = bitcast<integers<D>>(turns);
+    D n = turns - rounder<D>;
+    return ((x - n * 0x1.921fb50000000p+0) - n * 0x1.110b460000000p-26) - n * 0x1.1a62633145c07p-54;
+}
+template <class V> KW_INLINE void sine_and_cosine(V x, V& sine, V& cosine, integers<V>& quadrant) {
+    V r;
+    if constexpr (sizeof(V) * 2 > register_bytes && lanes<V> > 2) {
+        typedef vec<double, lanes<V> / 2> D;
+        integers<D> low_quadrant, high_quadrant;
+        D low = reduced_angle(cast<double>(lower(x)), low_quadrant), high = reduced_angle(cast<double>(upper(x)), high_quadrant);
+        r = join(cast<float>(low), cast<float>(high));
+        quadrant = join(cast<int32_t>(low_quadrant), cast<int32_t>(high_quadrant));
+    } else {
+        integers<vec<double, lanes<V>>> wide;
+        r = cast<float>(reduced_angle(cast<double>(x), wide));
+        quadrant = cast<int32_t>(wide);
+    }
+    V z = r * r;
+    sine = r * z * poly(z, -1.666666716e-01f, 8.333331905e-03f, -1.984008413e-04f, 2.724962087e-06f) + r;
+    sine = copysign(sine, r);
+    cosine = z * z * poly(z, 4.166666791e-02f, -1.388888806e-03f, 2.480059811e-05f, -2.730070321e-07f) + (1.f - z * 0.5f);
+}
+template <class V> KW_INLINE bool has_large_angle(V x) { return any(abs(x) > same<V>(0x1p27)); }
+template <class V> KW_INLINE V sine_from(V x, int32_t turn) {
+    V s, c;
+    integers<V> q;
+    sine_and_cosine(x, s, c, q);
+    q = q + turn;
+    return bitcast<V>(bitcast<integers<V>>(select((q & 1) != 0, c, s)) ^ ((q & 2) << 30));
+}
+template <class V> __attribute__((noinline)) V sin_lanewise(V x) { KW_LANEWISE(x, __builtin_sin) }
+template <class V> __attribute__((noinline)) V cos_lanewise(V x) { KW_LANEWISE(x, __builtin_cos) }
+template <class V> __attribute__((noinline)) V tan_lanewise(V x) { KW_LANEWISE(x, __builtin_tan) }
+template <class V> KW_INLINE V sin(V x) {
+    if constexpr (single<V>) {
+        if (__builtin_expect(!has_large_angle(x), 1)) return sine_from(x, 0);
+    }
+    return sin_lanewise(x);
+}
+template <class V> KW_INLINE V cos(V x) {
+    if constexpr (single<V>) {
+        if (__builtin_expect(!has_large_angle(x), 1)) return sine_from(x, 1);
+    }
+    return cos_lanewise(x);
+}
+template <class V> KW_INLINE V tan(V x) {
+    if constexpr (single<V>) {
+        if (__builtin_expect(!has_large_angle(x), 1)) {
+            V s, c;
+            integers<V> q;
+            sine_and_cosine(x, s, c, q);
+            auto swap = (q & 1) != 0;
+            return select(swap, -c, s) / select(swap, s, c);
+        }
+    }
+    return tan_lanewise(x);
+}
+
+// atan of z in [0, 1].
+template <class V> KW_INLINE V atan_small(V z) {
+    V s = z * z;
+    return z * s * poly(s, -3.333333433e-01f, 1.999994963e-01f, -1.428400427e-01f, 1.108826175e-01f, -8.931826800e-02f,
+                        7.031914592e-02f, -4.896051437e-02f, 2.630500123e-02f, -9.144629352e-03f, 1.488691894e-03f) + z;
+}
+constexpr float half_pi = 1.57079637f, half_pi_low = -4.37113883e-8f;
+template <class V> KW_INLINE V atan(V x) {
+    if constexpr (single<V>) {
+        V size = abs(x), one = same<V>(1);
+        auto large = size > one;
+        V angle = atan_small(select(large, one, size) / select(large, size, one));
+        return copysign(select(large, V(half_pi - (angle - half_pi_low)), angle), x);
+    } else KW_LANEWISE(x, __builtin_atan)
+}
+template <class V> KW_INLINE V atan2(V y, V x) {
+    if constexpr (single<V>) {
+        V ay = abs(y), ax = abs(x), zero = same<V>(0);
+        auto steep = ay > ax;
+        V low = select(steep, ax, ay), high = select(steep, ay, ax);
+        V ratio = low / high;
+        ratio = select(high == zero, zero, select(low == same<V>(__builtin_inf()), same<V>(1), ratio));
+        V angle = atan_small(ratio);
+        angle = select(steep, V(half_pi - (angle - half_pi_low)), angle);
+        angle = select(bitcast<integers<V>>(x) < 0, V(2 * half_pi - (angle - 2 * half_pi_low)), angle);
+        return select((x != x) | (y != y), V(x + y), copysign(angle, y));
+    } else KW_LANEWISE_2(y, x, __builtin_atan2)
+}
+// asin of |x| where that is at most 1/2, else of sqrt((1 - |x|) / 2).
+template <class V> KW_INLINE V asin_part(V x, integers<V>& large) {
+    V size = abs(x);
+    large = size > same<V>(0.5);
+    V z = select(large, V((1.f - size) * 0.5f), V(size * size));
+    V s = select(large, detail::sqrt(z), size);
+    return s * z * poly(z, 1.666666567e-01f, 7.500094175e-02f, 4.459940270e-02f, 3.110066243e-02f, 1.714923792e-02f,
+                        3.369084746e-02f) + s;
+}
+template <class V> KW_INLINE V asin(V x) {
+    if constexpr (single<V>) {
+        integers<V> large;
+        V part = asin_part(x, large);
+        return copysign(select(large, V(half_pi - (part * 2.f - half_pi_low)), part), x);
+    } else KW_LANEWISE(x, __builtin_asin)
+}
+template <class V> KW_INLINE V acos(V x) {
+    if constexpr (single<V>) {
+        integers<V> large;
+        V part = asin_part(x, large), twice = part * 2.f;
+        V outer = select(x < same<V>(0), V(2 * half_pi - (twice - 2 * half_pi_low)), twice);
+        return select(large, outer, V(half_pi - (copysign(part, x) - half_pi_low)));
+    } else KW_LANEWISE(x, __builtin_acos)
+}
+
+// e**|x| / 2.
+template <class V> KW_INLINE V half_exp(V x) {
+    V n, r;
+    split_by_log2(clamped(abs(x), 0, single<V> ? 90 : 711), n, r);
+    return scaled(r * r * exp_tail(r) + r + lane<V>(1), n - lane<V>(1));
+}
+template <class V> KW_INLINE V sinh(V x) {
+    if constexpr (single<V>) {
+        V half = half_exp(x), z = x * x;
+        V small = x * z * poly(z, 1.666666716e-01f, 8.333339356e-03f, 1.983810216e-04f, 2.806280236e-06f) + x;
+        return select(abs(x) < same<V>(1), small, copysign(V(half - 0.25f / half), x));
+    } else KW_LANEWISE(x, __builtin_sinh)
+}
+template <class V> KW_INLINE V cosh(V x) {
+    V half = half_exp(x);
+    return half + lane<V>(0.25) / half;
+}
+template <class V> KW_INLINE V tanh(V x) {
+    V t = detail::expm1(V(abs(x) * lane<V>(-2)));
+    return copysign(V(t / (t + lane<V>(2))), x);
+}
+template <class V> KW_INLINE V sigmoid(V x) {
+    V e = detail::exp(-abs(x)), one = same<V>(1);
+    return select(x < same<V>(0), e, one) / (e + one);
+}
+
+template <class V> KW_INLINE V erf(V x) {
+    if constexpr (single<V>) {
+        // 1 - erf = e**(-x q(x)) on [0, 4], beyond which erf rounds to 1.
+        V size = clamped(abs(x), 0, 4);
+        V q = poly(size, 1.128379226e+00f, 6.366195679e-01f, 1.027733609e-01f, -1.912138611e-02f, -2.581503941e-04f, 1.823030761e-03f,
+                   -7.718797424e-04f, 1.880921773e-04f, -2.874358142e-05f, 2.558765118e-06f, -1.013977240e-07f);
+        return copysign(detail::expm1(V(-size * q)), x);
+    } else KW_LANEWISE(x, __builtin_erf)
+}
+// (z + 2) e**(z z) erfc(z) as a polynomial in t = (z - 2) / (z + 2), z in [0, 10.2].
+template <class V> KW_INLINE V erfc_mantissa(V t) {
+    return poly(t, 1.021582723e+00f, -6.871607304e-01f, 2.794717550e-01f, -3.644127026e-02f, -2.150562406e-02f, 6.472459529e-03f,
+                3.061405616e-03f, -8.234001580e-04f, -5.879125674e-04f, 3.942530020e-05f, 6.415531243e-05f);
+}
+// The upper 12 bits of the mantissa: their square is exact.
+template <class V> KW_INLINE V leading_bits(V x) { return bitcast<V>(bitcast<integers<V>>(x) & int32_t(0xfffff000)); }
+template <class V> KW_INLINE V erfc(V x) {
+    if constexpr (single<V>) {
+        V z = clamped(abs(x), 0, 10.2f), head = leading_bits(z);
+        V decay = exp_split(V(-head * head), V((z - head) * (z + head)), 0.f);
+        V upper_tail = decay * erfc_mantissa(V((z - 2.f) / (z + 2.f))) / (z + 2.f);
+        return select(x < same<V>(0), V(2.f - upper_tail), upper_tail);
+    } else KW_LANEWISE(x, __builtin_erfc)
+}
+// x Phi(x) with Phi(-|x|) = erfc(|x| / sqrt(2)) / 2, so that the tail keeps its digits.
+template <class V> KW_INLINE V gelu_erf(V x) {
+    if constexpr (single<V>) {
+        constexpr float shift = 2.82842712f;
+        V a = clamped(abs(x), 0, 14.4f), head = leading_bits(a);
+        V inverse = 1.f / (a + shift);
+        V decay = exp_split(V(head * head * -0.5f), V((a - head) * (a + head) * 0.5f), 0.f);
+        V tail = decay * (erfc_mantissa(V((a - shift) * inverse)) * (inverse * 0.707106781f));
+        return x * select(x < same<V>(0), tail, V(1.f - tail));
+    } else {
+        return x * 0.5 * detail::erfc(V(x * -0.70710678118654752));
+    }
+}
+// x / (1 + e**(-2u)) = x (1 + tanh u) / 2, without the cancellation for negative u.
+template <class V> KW_INLINE V gelu_tanh(V x) {
+    typedef lane<V> T;
+    V u = x * (x * x * T(0.044715 * 0.79788456080286536) + T(0.79788456080286536));
+    return x * detail::sigmoid(V(u * T(2)));
+}
+template <class V> KW_INLINE V silu(V x) {
+    V e = detail::exp(-abs(x)), one = same<V>(1);
+    return x * (select(x < same<V>(0), e, one) / (e + one));
+}
+
+// float: in double, where the product y log2(x) keeps enough digits.
+template <class D> KW_INLINE D power_magnitude(D x, D y) {
+    D zero = same<D>(0), infinity = same<D>(__builtin_inf());
+    D exponent = log2_plain(x);
+    exponent = select(x == zero, -infinity, select(x < infinity, exponent, x));
+    return detail::exp2(D(y * exponent));
+}
+template <class V> KW_INLINE V pow(V x, V y) {
+    if constexpr (single<V>) {
+        V size = abs(x), result, one = same<V>(1), zero = same<V>(0);
+        if constexpr (sizeof(V) * 2 > register_bytes && lanes<V> > 2)
+            result = join(cast<float>(power_magnitude(cast<double>(lower(size)), cast<double>(lower(y)))),
+                          cast<float>(power_magnitude(cast<double>(upper(size)), cast<double>(upper(y)))));
+        else
+            result = cast<float>(power_magnitude(cast<double>(size), cast<double>(y)));
+        auto whole = detail::trunc(y) == y;
+        auto within = abs(y) < same<V>(0x1p24);
+        auto odd = whole & within & ((cast<int32_t>(select(within, y, zero)) & 1) != 0);
+        auto negative = bitcast<integers<V>>(x) < 0;
+        result = select(size == one, one, result);
+        result = select(odd & negative, -result, result);
+        result = select((x < zero) & ~whole & (size < same<V>(__builtin_inf())), same<V>(__builtin_nan("")), result);
+        result = select((x != x) | (y != y), V(x + y), result);
+        return select((y == zero) | (x == one), one, result);
+    } else KW_LANEWISE_2(x, y, __builtin_pow)
+}
+template <class V> KW_INLINE V fmod(V x, V y) KW_LANEWISE_2(x, y, __builtin_fmod)
+
+}  // namespace detail
+
+KW_UNARY(floor)
+KW_UNARY(ceil)
+KW_UNARY(trunc)
+KW_UNARY(round)  // halves to even
+KW_UNARY(sqrt)
+KW_UNARY(exp)
+KW_UNARY(exp2)
+KW_UNARY(expm1)
+KW_UNARY(log)
+KW_UNARY(log2)
+KW_UNARY(log10)
+KW_UNARY(log1p)
+KW_UNARY(sin)
+KW_UNARY(cos)
+KW_UNARY(tan)
+KW_UNARY(atan)
+KW_UNARY(asin)
+KW_UNARY(acos)
+KW_UNARY(sinh)
+KW_UNARY(cosh)
+KW_UNARY(tanh)
+KW_UNARY(erf)
+KW_UNARY(erfc)
+KW_UNARY(sigmoid)
+KW_UNARY(silu)
+KW_UNARY(gelu_erf)
+KW_UNARY(gelu_tanh)
+KW_BINARY(atan2)
+KW_BINARY(pow)
+
+template <class V> KW_INLINE V rsqrt(V x) { return lane<V>(1) / kw::sqrt(x); }
+template <class V> KW_INLINE V reciprocal(V x) { return lane<V>(1) / x; }
+
+// Sign of the dividend, as C and torch.fmod; integers as well.
+template <class V> KW_INLINE V fmod(V x, V y) {
+    if constexpr (!is_float<lane<V>>) return x % y;
+    else if constexpr (lanes<V> == 1) return detail::fmod(detail::widened(x), detail::widened(y))[0];
+    else return detail::fmod(x, y);
+}
+// Sign of the divisor, as Python's % and torch.remainder; integers as well.
+template <class V> KW_INLINE V remainder(V x, V y) {
+    V r = fmod(x, y), zero = same<V>(0);
+    return select((r != zero) & ((r < zero) != (y < zero)), V(r + y), r);
+}
+// log(1 + e**(beta x)) / beta, and x itself where beta x exceeds the threshold, as torch's.
+template <class V> KW_INLINE V softplus(V x, lane<V> beta = 1, lane<V> threshold = 20) {
+    V u = x * beta, zero = same<V>(0);
+    V smooth = (select(u > zero, u, zero) + kw::log1p(kw::exp(V(-abs(u))))) / beta;
+    return select((u > same<V>(threshold)) | (u != u), x, smooth);
+}
+
+#undef KW_UNARY
+#undef KW_BINARY
+#undef KW_LANEWISE
+#undef KW_LANEWISE_2
+
+}  // namespace kw
+#endif
