@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,10 @@ class ShapeProbe:
             self.exhausted = True
             return None
         try:
-            result = self._run_fake(shapes) if self._fake is not None else self._run_real(shapes, changed)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                warnings.filterwarnings("error", message="An output with one or more elements was resized")
+                result = self._run_fake(shapes) if self._fake is not None else self._run_real(shapes, changed)
             return tuple(tuple(int(s) for s in t.shape) for t in as_outputs(result))
         except Exception:  # noqa: BLE001 - whatever user code raises at a size means that this size is not for it
             return None
@@ -184,10 +188,10 @@ def _with(base: Sequence[Shape], slots: Iterable[Slot], size: int) -> list[Shape
 
 
 def _axis_name(slot: Slot, rank: int, taken: set[str], arguments: Sequence[Argument]) -> str:
-    letter = _LETTERS.get(rank, "")[slot.dim : slot.dim + 1] or f"D{slot.dim}"
+    letter: str = _LETTERS.get(rank, "")[slot.dim : slot.dim + 1] or f"D{slot.dim}"
     names = [letter, *"KLPQRTUV", *(f"{letter}{i}" for i in range(2, 99))]
     reserved = taken | {a.name for a in arguments}
-    free = [name for name in names if name not in reserved]
+    free: list[str] = [name for name in names if name not in reserved]
     return free[0]
 
 

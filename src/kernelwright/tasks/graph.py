@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from kernelwright.core.dimensions import Dim
 from kernelwright.core.dtypes import DType
@@ -33,6 +33,12 @@ class LiteralArg(Record):
 
     kind: Literal["literal"] = "literal"
     value: bool | int | float | str | None
+
+    @field_validator("value")
+    @classmethod
+    def _read_non_finite(cls, value: bool | int | float | str | None) -> bool | int | float | str | None:
+        """JSON holds infinities and NaN as words; no argument of an ATen operation is called so."""
+        return float(value) if isinstance(value, str) and value in {"NaN", "Infinity", "-Infinity"} else value
 
 
 class ListArg(Record):

@@ -114,7 +114,13 @@ def compute(
         own_values = _as_values(own[index], spec.dtype)
         if spec.dtype.is_floating:
             allowed, unjudged = _allowance(
-                exact[index], own_values, changes, spec, task.tolerance, length, double is None
+                exact[index],
+                own_values,
+                changes,
+                spec=spec,
+                tolerance=task.tolerance,
+                length=length,
+                in_double=double is not None,
             )
             if unjudged > _UNJUDGED:
                 return Illegal(f"the reference overflows {spec.dtype} on {unjudged:.0%} of `{spec.name}`")
@@ -288,9 +294,8 @@ def _allowance(
     scale = magnitude(exact)
     size = np.abs(exact)
     with np.errstate(invalid="ignore", over="ignore"):
-        allowed = (
-            tolerance.rounding * computation * (_OWN_PRECISION_FACTOR if own_precision else 1.0) + storage
-        ) * size
+        rounding = tolerance.rounding * computation * (1.0 if in_double else _OWN_PRECISION_FACTOR)
+        allowed = (rounding + storage) * size
         allowed += tolerance.reference_error * _smoothed(np.abs(own - exact), scale)
         if not in_double:
             allowed += (rounding + 2 * storage) * scale
