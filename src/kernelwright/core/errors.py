@@ -6,6 +6,8 @@
     │   ├── CandidateError            the candidate's file cannot be read as a candidate
     │   └── ResumeError               the run to resume is missing or its configuration differs
     ├── EnvironmentProblem        (3) something on the machine is missing: compiler, torch, disk space, a sandbox
+    │   └── SchemaTooNew              the archive was written by a newer version
+    ├── Interrupted             (130) the user stopped a run; everything is kept and `.folder` resumes it
     └── InternalError             (4) our own fault
 
 A wrong, slow, crashing or malicious *candidate* is never an exception: it is an `Evaluation` (judge.evaluation).
@@ -89,6 +91,21 @@ class EnvironmentProblem(KernelwrightError):
     """Something that the machine should have is missing (compiler, torch, disk space, sandbox level)."""
 
     exit_code = ExitCode.ENVIRONMENT
+
+
+class SchemaTooNew(EnvironmentProblem):
+    """The archive was written by a newer version of kernelwright than this one."""
+
+
+class Interrupted(KernelwrightError):
+    """A run was stopped by Ctrl-C or SIGTERM; every finished attempt is kept."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+    def __init__(self, message: str, *, folder: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.folder = folder
+        """The run's folder: `--resume` with it continues."""
 
 
 class InternalError(KernelwrightError):
