@@ -39,6 +39,23 @@ class ShapeProbe:
         self.exhausted = False
         self.exhausted = not (self._start_fake() or self._real_is_cheap)
 
+    @property
+    def on_shapes_alone(self) -> bool:
+        """Whether nothing was computed: values were never looked at."""
+        return self._fake is not None
+
+    def really_at(self, shapes: Sequence[Shape], changed: Sequence[tuple[int, int]]) -> bool:
+        """Whether the reference runs there with real tensors; where that would take too long, True unseen."""
+        if not self._real_is_cheap or time.monotonic() > self._deadline:
+            return True
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                as_outputs(self._run_real(shapes, changed))
+        except Exception:  # noqa: BLE001 - whatever user code raises at a size means that this size is not for it
+            return False
+        return True
+
     def at(self, shapes: Sequence[Shape], changed: Sequence[tuple[int, int]] = ()) -> tuple[Shape, ...] | None:
         """Output shapes, or None where the reference refuses these inputs (or the time is over)."""
         if self.exhausted or time.monotonic() > self._deadline:
@@ -149,10 +166,39 @@ def size_limits(works: Callable[[int], bool], default: int) -> dict[str, Any] | 
         if not works_above and not (below >= 2 and works(below)):
             continue
         minimum = next((multiple * k for k in _MINIMA if multiple * k < default and works(multiple * k)), default)
-        doubled = works_above and works(2 * default)
-        largest = None if doubled else above if works_above else default
+        largest = _largest(works, above if works_above else default, 2 * default, multiple)
         return {"multiple": multiple, "minimum": minimum, "maximum": largest}
     return None
+
+
+def _largest(works: Callable[[int], bool], known: int, double: int, multiple: int) -> int | None:
+    """The largest size between a known one and twice the default, by bisection; None where twice the default works."""
+    if works(double):
+        return None
+    low, high = known // multiple, double // multiple
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if works(middle * multiple) else (low, middle)
+    return low * multiple
+
+
+def confirmed(axis: Axis, works: Callable[[int], bool]) -> Axis | None:
+    """The axis with its bounds narrowed to what really runs; None where it runs at the default size only.
+
+    Running on shapes alone does not see that an index leaves its table, for example.
+    """
+    default, step = axis.default, axis.multiple
+    top = axis.maximum
+    if top is None and not works(2 * default):
+        top = _largest(works, default, 2 * default, step)
+    elif top is not None and top > default and not works(top):
+        top = _largest(works, default, top, step) or default
+    low = axis.minimum
+    if low < default and not works(low):
+        low = next((s for s in (default // 2 // step * step, default - step) if s >= 2 and works(s)), default)
+    if low == default == top:
+        return None
+    return axis.replace(minimum=low, maximum=top)
 
 
 def declared_axes(

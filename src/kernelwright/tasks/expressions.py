@@ -31,9 +31,9 @@ def _words(node: Any, symbols: Mapping[Any, str]) -> str:
             raise NotExpressible(str(node))
         return symbols[node]
     if node.is_Add:
-        return _fraction(node, symbols) or " + ".join(_words(a, symbols) for a in _ordered(node))
+        return _fraction(node, symbols) or _sum([_words(a, symbols) for a in _ordered(node, symbols)])
     if node.is_Mul:
-        return _fraction(node, symbols) or "*".join(_grouped(a, symbols) for a in _ordered(node))
+        return _fraction(node, symbols) or "*".join(_grouped(a, symbols) for a in _ordered(node, symbols))
     if node.is_Pow and node.exp.is_Integer and int(node.exp) > 0:
         return f"{_grouped(node.base, symbols)}**{int(node.exp)}"
     return _call(node, symbols)
@@ -64,10 +64,20 @@ def _fraction(node: Any, symbols: Mapping[Any, str]) -> str:
     return "" if bottom == 1 else f"({_grouped(top, symbols)}//{_grouped(bottom, symbols)})"
 
 
-def _ordered(node: Any) -> list[Any]:
-    """Symbols before numbers in sums (`N + 1`), numbers before symbols in products (`2*N`)."""
+def _sum(terms: list[str]) -> str:
+    words = terms[0]
+    for term in terms[1:]:
+        bare = term.removeprefix("(-").removesuffix(")")
+        words += f" - {bare}" if term.startswith("(-") and bare.isdigit() else f" + {term}"
+    return words
+
+
+def _ordered(node: Any, symbols: Mapping[Any, str]) -> list[Any]:
+    """In the order of the axes; numbers last in sums (`N + 1`), first in products (`2*N`)."""
     numbers = [a for a in node.args if a.is_Integer]
-    others = sorted((a for a in node.args if not a.is_Integer), key=str)
+    places = {symbol: index for index, symbol in enumerate(symbols)}
+    others = [a for a in node.args if not a.is_Integer]
+    others.sort(key=lambda a: (min((places.get(s, len(places)) for s in a.free_symbols), default=0), str(a)))
     return others + numbers if node.is_Add else numbers + others
 
 

@@ -29,7 +29,7 @@ def verification_workloads(axes: Sequence[Axis], specs: Sequence[TensorSpec]) ->
         ("small", _SMALL_TARGETS, False, _SMALL),
     ):
         wanted = targets.get(len(free)) or (3,) * len(free)
-        sizes = {a.name: legal_size(a, t, odd=odd) for a, t in zip(free, wanted, strict=True)}
+        sizes = {a.name: legal_size(a, min(t, 2 * a.default), odd=odd) for a, t in zip(free, wanted, strict=True)}
         bound = _shrunk({**default, **sizes}, free, specs, elements)
         if bound != default and bound not in [w.axes for w in made]:
             made.append(Workload(name=name, axes=bound))

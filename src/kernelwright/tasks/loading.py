@@ -11,7 +11,7 @@ from kernelwright.core.dimensions import Dim, evaluate_shape
 from kernelwright.core.errors import TaskError
 from kernelwright.tasks import audit
 from kernelwright.tasks.arrays import from_torch
-from kernelwright.tasks.axes import ShapeProbe, declared_axes, derive_axes, refuse_if_too_large
+from kernelwright.tasks.axes import ShapeProbe, confirmed, declared_axes, derive_axes, refuse_if_too_large
 from kernelwright.tasks.declaration import axes_of, workload_binding
 from kernelwright.tasks.failures import task_error
 from kernelwright.tasks.hidden import verification_workloads
@@ -100,6 +100,7 @@ class _Reading:
         if self.reference.writes_to_inputs:
             self.notes.append("the reference writes to its inputs; only what it returns is judged")
         self._note_layouts()
+        self._note_mode()
         task = Task(
             name=_task_name(self.program),
             source=self.program.source,
@@ -129,6 +130,7 @@ class _Reading:
             arguments = self.reference.arguments
         else:
             arguments, axes = derive_axes(self.reference, probe)
+        arguments, axes = self._confirmed(arguments, axes, probe)
         while axes:
             dims = fit_output_dims(axes, self._output_run(arguments, axes, probe))
             if dims is not None:
@@ -143,6 +145,30 @@ class _Reading:
             arguments, axes = _without(arguments, axes[-1]), axes[:-1]
         self._say_fixed(axes, probe)
         return arguments, axes, concrete
+
+    def _confirmed(
+        self, arguments: tuple[Argument, ...], axes: tuple[Axis, ...], probe: ShapeProbe
+    ) -> tuple[tuple[Argument, ...], tuple[Axis, ...]]:
+        """The axes after real runs at their bounds."""
+        if not probe.on_shapes_alone:
+            return arguments, axes
+        default = {a.name: a.default for a in axes}
+        kept: list[Axis] = []
+        for axis in axes:
+
+            def works(size: int, axis: Axis = axis, arguments: tuple[Argument, ...] = arguments) -> bool:
+                specs = [a for a in arguments if isinstance(a, TensorSpec)]
+                shapes = [evaluate_shape(s.dims, {**default, axis.name: size}) for s in specs]
+                return probe.really_at(shapes, [(axis.default, size)])
+
+            narrowed = confirmed(axis, works) if axis.varies else axis
+            if narrowed is not None:
+                kept.append(narrowed)
+            elif axis.origin == "declared":
+                kept.append(axis.replace(varies=False, minimum=axis.default, maximum=axis.default))
+            else:
+                arguments = _without(arguments, axis)
+        return arguments, tuple(kept)
 
     def _output_run(self, arguments: Sequence[Argument], axes: Sequence[Axis], probe: ShapeProbe) -> Any:
         specs = [a for a in arguments if isinstance(a, TensorSpec)]
@@ -206,6 +232,14 @@ class _Reading:
         for spec, value in zip(self.reference.tensor_arguments, made, strict=False):
             if not value.is_contiguous():
                 self.notes.append(f"`{spec.name}` is not contiguous in get_inputs(); kernels receive it contiguous")
+
+    def _note_mode(self) -> None:
+        from torch import nn
+
+        parts = self.program.module.modules() if self.program.module else ()
+        norms = nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd
+        if any(isinstance(part, norms) for part in parts):
+            self.notes.append("judged in evaluation mode: dropout does nothing, batch norm uses its running statistics")
 
     def _timed(self, axes: Sequence[Axis]) -> tuple[Workload, ...]:
         if not self.bindings:

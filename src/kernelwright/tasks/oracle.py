@@ -289,6 +289,17 @@ def _allowance(
     in_double: bool,
 ) -> tuple[NDArray[np.float32], float]:
     """Allowance per element, and the share of elements that are not judged."""
+    if exact.ndim == 0:
+        lone, unjudged = _allowance(
+            exact.reshape(1),
+            own.reshape(1),
+            [c.reshape(1) for c in changes],
+            spec=spec,
+            tolerance=tolerance,
+            length=length,
+            in_double=in_double,
+        )
+        return lone.reshape(()), unjudged
     computation = spec.dtype.epsilon if spec.dtype is DType.FLOAT64 else DType.FLOAT32.epsilon
     storage = spec.dtype.epsilon if spec.dtype.itemsize == 2 else 0.0
     scale = magnitude(exact)
