@@ -96,14 +96,13 @@ class Workload(Record):
 class Tolerance(Record):
     """How far from the fp64 oracle a result may lie. All factors multiply a measured or derived error.
 
-    |candidate - oracle| <= (rounding * eps(computation) + eps(dtype, if 16 bits wide)) * |oracle|
+    |candidate - oracle| <= ((rounding + sqrt(length)) * eps(computation) + eps(dtype, if 16 bits wide)) * |oracle|
                             + reference_error * (error of the reference itself)
-                            + conditioning * growth * (change of the oracle when inputs move by one rounding)
+                            + conditioning * (1 + sqrt(length) / 3) * (change of the oracle when inputs move by one rounding)
 
     eps(computation) is that of float32 for 16-bit types. Both measured errors are smoothed over the output, so that
-    luck at one element decides nothing; `growth` = 1 + sqrt(length) / 4, where `length` is the measured number of
-    input elements that one output element depends on: a plain running sum loses that much more than a tree of sums
-    does. `tasks.oracle` has the details.
+    luck at one element decides nothing. `length` is the measured number of input elements that one output element
+    depends on: a plain running sum loses that much more than a tree of sums does. `tasks.oracle` has the details.
     """
 
     rounding: float = 16.0

@@ -2,19 +2,20 @@
 
 For each floating output element, with o the oracle's value and m its local magnitude:
 
-    allowed = (rounding * eps(computation) + [eps(dtype) if 16 bits wide]) * |o|
+    allowed = ((rounding + sqrt(length)) * eps(computation) + [eps(dtype) if 16 bits wide]) * |o|
             + reference_error * max(e, rms(e / m) * m)
-            + conditioning * (1 + sqrt(length) / 4) * max(c, rms(c / m) * m)
+            + conditioning * (1 + sqrt(length) / 3) * max(c, rms(c / m) * m)
 
 - e: error of the reference itself at the task's dtype. Noisy (zero by luck at some elements), hence the smoothed floor.
 - c: change of the oracle when every floating input moves by one rounding of the computation's precision (float32 for
   16-bit types: they are storage types, products and sums belong into float32), with random signs, twice.
 - m: product over dimensions of the root mean square along all others, normalised: it follows rows and columns of
   different scale, so that one large row does not excuse a wrong small one.
-- length: how many input elements one output element depends on, measured by changing a random share of the inputs. A
-  left-to-right sum of n terms ends about sqrt(n) / 5 times further off than the change c is large (each partial sum
-  rounds at its own size: n * u / 2 against sqrt(n) * u); a tree of sums stays below c. Computation in half precision
-  lies three orders of magnitude further off.
+- length: how many input elements one output element depends on, measured by changing a random share of the inputs. It
+  pays for the plainest honest kernel, one running sum of n terms: with terms of both signs its error is sqrt(n) / 5
+  times c (each partial sum rounds at its own size: n * u / 2 against sqrt(n) * u); with terms of one sign it is
+  sqrt(n) * u / 3 of the result itself. A tree of sums stays far below both, and computation in half precision lies two
+  to three orders of magnitude above.
 
 Elements where the reference itself overflows are not judged. Integer and boolean outputs must agree exactly where they
 are stable: where neither moving the inputs by one rounding nor the reference's own precision changes them.
@@ -52,6 +53,8 @@ LARGEST = {
 SMALLEST = {DType.FLOAT64: 2.0**-1022, DType.FLOAT32: 2.0**-126, DType.FLOAT16: 2.0**-23, DType.BFLOAT16: 2.0**-126}
 """Differences below this are never held against anybody (denormals; twice the smallest one for float16)."""
 NOT_IN_DOUBLE = "the reference does not run in float64; its own result, with a wider allowance, is the oracle"
+_LONGEST = 65536.0
+"""Longer sums are not granted more: nobody runs a single float32 accumulator over millions of elements and is right."""
 _OWN_PRECISION_FACTOR = 4.0
 """How much wider the rounding term is where the reference cannot run in float64 and its own result is the oracle."""
 _UNJUDGED = 0.5
@@ -251,7 +254,7 @@ def _length(reference: Reference, tensors: Sequence[torch.Tensor], exact: Sequen
     generator = torch.Generator().manual_seed(seed + 1)
     total = float(sum(t.numel() for t in tensors if t.is_floating_point())) or 1.0
     length = total
-    for share in (1 / 4, 1 / 256):
+    for share in (1 / 4, 1 / 256, 1 / 16384):
         changed = [_some_changed(t, share, generator) for t in tensors]
         result = double_call(reference, changed)
         pairs = [
@@ -264,7 +267,7 @@ def _length(reference: Reference, tensors: Sequence[torch.Tensor], exact: Sequen
         if differing < 0.98:
             length = max(1.0, math.log1p(-differing) / math.log1p(-share))
             break
-    length = min(length, total)
+    length = min(length, total, _LONGEST)
     reference.lengths[key] = length
     return length
 
@@ -305,14 +308,16 @@ def _allowance(
     scale = magnitude(exact)
     size = np.abs(exact)
     with np.errstate(invalid="ignore", over="ignore"):
-        rounding = tolerance.rounding * computation * (1.0 if in_double else _OWN_PRECISION_FACTOR)
+        rounding = (
+            (tolerance.rounding + math.sqrt(length)) * computation * (1.0 if in_double else _OWN_PRECISION_FACTOR)
+        )
         allowed = (rounding + storage) * size
         allowed += tolerance.reference_error * _smoothed(np.abs(own - exact), scale)
         if not in_double:
             allowed += (rounding + 2 * storage) * scale
         if changes:
             change = np.sqrt(sum(np.square(c - exact) for c in changes) / len(changes))
-            allowed += tolerance.conditioning * (1 + math.sqrt(length) / 4) * _smoothed(change, scale)
+            allowed += tolerance.conditioning * (1 + math.sqrt(length) / 3) * _smoothed(change, scale)
         allowed += SMALLEST[spec.dtype]
         if tolerance.rtol is not None or tolerance.atol is not None:
             allowed = np.maximum(allowed, (tolerance.rtol or 0.0) * size + (tolerance.atol or 0.0))
