@@ -28,7 +28,7 @@ from kernelwright.platforms.languages.cpp.diagnostics import first_error
 from kernelwright.platforms.languages.cpp.options import program_flags
 
 PROGRAM = Path(__file__).parent / "measure.cpp"
-_VERSION = 1  # raised when the program measures something else than before
+_VERSION = 2  # raised when the program measures something else than before
 _RING_BYTES = 512 << 20
 _PIECE_BYTES = 32 << 20
 _SECONDS_PER_FIGURE = 0.3

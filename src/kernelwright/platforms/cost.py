@@ -1,7 +1,7 @@
 """The cost model: compulsory bytes and operations of a task, and the shortest time that the measured ceilings allow.
 
     roofline = max(memory, compute, latency)
-    memory   = bytes read and written in equal parts / copy bandwidth + the surplus / read (or copy) bandwidth
+    memory   = bytes read and written in equal parts / copy bandwidth + the surplus / read bandwidth (written: copy)
     compute  = sum over element types of operations / multiply-add peak of that type
     latency  = an empty parallel region
 
@@ -136,7 +136,8 @@ def product_gflops(dtype: DType, ceilings: Ceilings) -> float:
 
 def _memory_us(read: int, written: int, ceilings: Ceilings) -> float:
     paired = min(read, written)
-    reading = max(ceilings.read_gbytes_per_s, ceilings.copy_gbytes_per_s)
+    # A copy reads half of what it moves, so reading alone is at least that fast.
+    reading = max(ceilings.read_gbytes_per_s, ceilings.copy_gbytes_per_s / 2)
     surplus_read = (read - paired) / reading
     surplus_written = (written - paired) / ceilings.copy_gbytes_per_s
     return (2 * paired / ceilings.copy_gbytes_per_s + surplus_read + surplus_written) / 1e3

@@ -28,7 +28,7 @@
 
 typedef uint64_t words __attribute__((vector_size(LANE_BYTES)));
 static const int minimum_samples = 5;
-static const int maximum_samples = 40;
+static const int maximum_samples = 300;
 static int threads;
 static double seconds_per_figure;
 
