@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -17,19 +16,12 @@ from kernelwright.tasks.model import TensorSpec
 LATE = torch.arange(24.0).reshape(4, 6).T / 7
 
 
-@dataclass
-class FakeTask:
-    state: tuple[TensorSpec, ...] = ()
-    name: str = "example"
-    returns_tuple: bool = False
-
-
 class Reference:
     """What `lift` needs of a reference, around a function of the kernel inputs."""
 
-    def __init__(self, function, *, state=(), returns_tuple=False):
+    def __init__(self, function, state=()):
         self.function = function
-        self.task = FakeTask(state=tuple(state), returns_tuple=returns_tuple)
+        self.state = tuple(state)
 
     def as_module(self):
         return self.function
@@ -75,6 +67,26 @@ def test_what_it_was_not_generated_for_is_refused():
         model(torch.randn(64, 100))
 
 
+def test_sizes_that_happen_to_be_equal_may_differ():
+    square = [torch.randn(32, 32), torch.randn(32)]
+    model = load(by_kind(inductor.lift(Reference(softmax_of_sum), [square], tune=False))["symbolic"])()
+    for tensors in [square, [torch.randn(33, 47), torch.randn(47)]]:
+        exact = softmax_of_sum(*(t.double() for t in tensors))
+        torch.testing.assert_close(model(*tensors).double(), exact, rtol=1e-5, atol=1e-7)
+
+
+def test_autotuned_matrix_products_are_lifted_too_and_nothing_is_printed(capfd):
+    def attention_scores(q, k):
+        return torch.softmax(q @ k.transpose(1, 2), -1)
+
+    tensors = [torch.randn(2, 48, 16), torch.randn(2, 48, 16)]
+    found = by_kind(inductor.lift(Reference(attention_scores), [tensors]))
+    for candidate in found.values():
+        torch.testing.assert_close(load(candidate)()(*tensors), attention_scores(*tensors), rtol=1e-5, atol=1e-6)
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+
+
 def linear_then_norm(x, weight, bias, scale):
     y = torch.nn.functional.linear(x, weight, bias)
     return torch.nn.functional.layer_norm(y, (y.shape[-1],)) * scale
@@ -88,7 +100,7 @@ def test_state_is_held_by_name_and_library_calls_are_listed():
         TensorSpec(name="scale", dtype=DType.FLOAT32, dims=(48,), role="buffer"),
     ]
     tensors = [torch.randn(33, 40), torch.randn(48, 40), torch.randn(48), torch.randn(48)]
-    found = by_kind(inductor.lift(Reference(linear_then_norm, state=state), [tensors]))
+    found = by_kind(inductor.lift(Reference(linear_then_norm, state), [tensors]))
     candidate = found["default"]
     assert any("addmm" in call or "linear" in call for call in candidate.origin.left_to_library)
     model = load(candidate)()
@@ -104,7 +116,7 @@ def test_tensors_kept_outside_the_state_are_written_into_the_text():
         return (x + LATE).sum(dim=1), x * torch.tensor([1.0, 2.0, 4.0, 8.0])
 
     x = torch.randn(6, 4)
-    found = by_kind(inductor.lift(Reference(shifted, returns_tuple=True), [[x]]))
+    found = by_kind(inductor.lift(Reference(shifted), [[x]]))
     total, scaled = load(found["default"])()(x)
     torch.testing.assert_close(total, (x + LATE).sum(dim=1))
     torch.testing.assert_close(scaled, x * torch.tensor([1.0, 2.0, 4.0, 8.0]))
@@ -131,7 +143,7 @@ def test_an_output_that_is_an_input_is_a_reason_or_right():
         return x, x * 2
 
     x = torch.randn(8)
-    found = inductor.lift(Reference(passes_on, returns_tuple=True), [[x]])
+    found = inductor.lift(Reference(passes_on), [[x]])
     if isinstance(found, str):
         assert "does not do what the compiled one does" in found
     else:
@@ -146,10 +158,18 @@ def test_integer_and_16_bit_results():
     def largest(x):
         return x.argmax(dim=1), torch.tanh(x)
 
-    found = by_kind(inductor.lift(Reference(largest, returns_tuple=True), [[x]]))
+    found = by_kind(inductor.lift(Reference(largest), [[x]]))
     index, value = load(found["default"])()(x)
     torch.testing.assert_close(index, x.argmax(dim=1))
     torch.testing.assert_close(value, torch.tanh(x))
+
+
+def test_a_reference_that_writes_to_its_inputs_is_a_reason():
+    x = torch.ones(8)
+    reason = inductor.lift(Reference(lambda x: x.mul_(2).sum()), [[x]])
+    assert isinstance(reason, str)
+    assert "changes its inputs" in reason
+    torch.testing.assert_close(x, torch.ones(8))
 
 
 def test_no_compile_worker_is_left_behind():

@@ -9,7 +9,9 @@ import base64
 import re
 import types
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import Any, Protocol
 
 from kernelwright.judge.inductor_source import (
@@ -31,22 +33,13 @@ _ARGUMENT = re.compile(r"^L\['tensors'\]\[(\d+)\]$")
 _SIZE = re.compile(r"^L\['tensors'\]\[(\d+)\]\.size\(\)\[(\d+)\]$")
 
 
-class LiftableTask(Protocol):
-    """The part of `Task` that is read."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def state(self) -> tuple[TensorSpec, ...]: ...
-    @property
-    def returns_tuple(self) -> bool: ...
-
-
 class LiftableReference(Protocol):
-    """The part of `tasks.loading.Reference` that is used."""
+    """The part of `tasks.reference.Reference` that is used."""
 
     @property
-    def task(self) -> LiftableTask: ...
+    def state(self) -> tuple[TensorSpec, ...]:
+        """Parameters and buffers, the last ones among the kernel inputs."""
+        ...
 
     def as_module(self) -> Any:
         """A callable of the kernel inputs (arguments' tensors, then state)."""
@@ -61,9 +54,8 @@ class _Capture:
     placeholders: list[str] = field(default_factory=list)
     received: list[Any] = field(default_factory=list)
     constants: dict[str, Any] = field(default_factory=dict)
-    mutates: bool = False
     shape_env: Any = None
-    outputs: tuple[Any, ...] = ()
+    returned: Any = None
 
 
 @dataclass(frozen=True)
@@ -73,14 +65,18 @@ class _Lifted:
     variant: Variant
     constants: dict[str, str]
     outputs: tuple[Any, ...]
+    returns_tuple: bool
 
 
-def lift(reference: LiftableReference, workloads: Sequence[Sequence[Any]]) -> list[Candidate] | str:
+def lift(
+    reference: LiftableReference, workloads: Sequence[Sequence[Any]], *, tune: bool = True
+) -> list[Candidate] | str:
     """Candidates out of Inductor's output for the timed workloads, or the reason why there are none.
 
     Args:
         reference: The instantiated reference.
         workloads: For each timed workload its kernel inputs (CPU tensors, arguments first, then state).
+        tune: Whether to try max-autotune too, which may take tens of seconds for matrix products.
 
     Returns:
         At most three `python` candidates: the default mode (a call sequence for each workload, then one with symbolic
@@ -91,37 +87,39 @@ def lift(reference: LiftableReference, workloads: Sequence[Sequence[Any]]) -> li
         default = [_lifted(reference, tensors, mode="default") for tensors in workloads]
     except NotLiftable as reason:
         return str(reason)
+    expected = [item.outputs for item in default]
     symbolic: list[_Lifted] = []
     remark = ""
     try:
         symbolic = [_lifted(reference, workloads[0], mode="default", dynamic=True)]
+        _candidate("symbolic", "", symbolic, state=reference.state, workloads=workloads[:1], expected=expected[:1])
     except NotLiftable as reason:
-        remark = f" Without symbolic sizes: {reason}."
+        symbolic, remark = [], f" Without symbolic sizes: {reason}."
     wanted = [("default", [*default, *symbolic], f"torch.compile's own code, static sizes first.{remark}")]
     if symbolic:
         wanted.append(("symbolic", symbolic, "torch.compile's own code with symbolic sizes."))
     try:
-        tuned = [_lifted(reference, tensors, mode="max-autotune") for tensors in workloads]
+        tuned = [_lifted(reference, tensors, mode="max-autotune") for tensors in workloads] if tune else default
     except NotLiftable:
         tuned = default
     if [item.variant.generated for item in tuned] != [item.variant.generated for item in default]:
         wanted.append(("max-autotune", [*tuned, *symbolic], "torch.compile's own code, max-autotune."))
-    expected = [item.outputs for item in default]
-    try:
-        return [
-            _candidate(kind, plan, items, task=reference.task, workloads=workloads, expected=expected)
-            for kind, items, plan in wanted
-        ]
-    except NotLiftable as reason:
-        return str(reason)
+    candidates: list[Candidate] = []
+    reasons: list[str] = []
+    for kind, items, plan in wanted:
+        try:
+            candidates.append(
+                _candidate(kind, plan, items, state=reference.state, workloads=workloads, expected=expected)
+            )
+        except NotLiftable as reason:
+            reasons.append(str(reason))
+    return candidates or reasons[0]
 
 
 def _lifted(reference: LiftableReference, tensors: Sequence[Any], *, mode: str, dynamic: bool = False) -> _Lifted:
     capture = _compile(reference, tensors, mode=mode, dynamic=dynamic)
     if len(capture.sources) != 1:
         raise NotLiftable(f"torch.compile made {len(capture.sources)} graphs, one is needed")
-    if capture.mutates:
-        raise NotLiftable("the compiled code changes its inputs in place")
     generated = take_apart(capture.sources[0])
     expressions: list[str] = []
     constants: dict[str, str] = {}
@@ -136,14 +134,22 @@ def _lifted(reference: LiftableReference, tensors: Sequence[Any], *, mode: str, 
         constants[name] = _constant(name, value)
     shapes = ", ".join("x".join(map(str, t.shape)) or "scalar" for t in tensors)
     label = "any size (symbolic)" if dynamic else f"sizes {shapes}"
-    conditions = _conditions(capture.shape_env, generated.body) if dynamic else ()
-    return _Lifted(Variant(label, generated, tuple(expressions), conditions), constants, capture.outputs)
+    conditions = _conditions(capture.shape_env, generated.symbols) if dynamic else ()
+    several = isinstance(capture.returned, tuple | list)
+    return _Lifted(
+        variant=Variant(label, generated, tuple(expressions), conditions),
+        constants=constants,
+        outputs=tuple(capture.returned) if several else (capture.returned,),
+        returns_tuple=several,
+    )
 
 
 def _compile(reference: LiftableReference, tensors: Sequence[Any], *, mode: str, dynamic: bool) -> _Capture:
     import torch
+    import torch._dynamo.config
     import torch._functorch.config
     import torch._inductor.config
+    import torch.fx.experimental._config
     from torch._guards import TracingContext
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
@@ -157,12 +163,17 @@ def _compile(reference: LiftableReference, tensors: Sequence[Any], *, mode: str,
         compiled = compile_fx_inner(graph, examples, **options)
         capture.sources.append(compiled.source_code)
         capture.constants.update(compiled.constants or {})
-        capture.mutates = capture.mutates or bool(compiled.mutated_inputs)
+        if compiled.mutated_inputs:
+            raise NotLiftable("the compiled code changes its inputs in place")
         return compiled
 
     def backend(graph: Any, examples: Any) -> Any:
-        for node in graph.graph.find_nodes(op="placeholder"):
-            capture.placeholders.append(str(getattr(getattr(node, "_dynamo_source", None), "name", node.name)))
+        # A restarted analysis comes here again; only its last graph counts.
+        capture.sources, capture.constants = [], {}
+        capture.placeholders = [
+            str(getattr(getattr(node, "_dynamo_source", None), "name", node.name))
+            for node in graph.graph.find_nodes(op="placeholder")
+        ]
         patches = {k: v for k, v in torch._inductor.list_mode_options(mode).items() if "cudagraphs" not in k}
         compiled = compile_fx(graph, examples, inner_compile=inner, config_patches=patches)
         fake_mode = TracingContext.get().fake_mode
@@ -178,26 +189,33 @@ def _compile(reference: LiftableReference, tensors: Sequence[Any], *, mode: str,
     with (
         torch.no_grad(),
         torch._inductor.config.patch(compile_threads=1, fx_graph_cache=False, fx_graph_remote_cache=False),
+        torch._dynamo.config.patch(specialize_float=True),
+        # Sizes that happen to be equal in these inputs may differ in others.
+        torch.fx.experimental._config.patch(use_duck_shape=False),
+        # Autotuning reports its choices on the standard streams.
+        redirect_stdout(StringIO()),
+        redirect_stderr(StringIO()),
         torch._functorch.config.patch(enable_autograd_cache=False),
     ):
         torch._dynamo.reset()
         try:
-            returned = torch.compile(entry, backend=backend, fullgraph=True, dynamic=dynamic)(*tensors)
+            capture.returned = torch.compile(entry, backend=backend, fullgraph=True, dynamic=dynamic)(*tensors)
         except Exception as error:
-            raise NotLiftable(f"torch.compile ({mode}): {_first_line(error)}") from error
+            cause = getattr(error, "inner_exception", error)
+            if isinstance(cause, NotLiftable):
+                raise cause from error
+            raise NotLiftable(f"torch.compile ({mode}): {_first_line(cause)}") from error
         finally:
             torch._dynamo.reset()
-    capture.outputs = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
     return capture
 
 
-def _conditions(shape_env: Any, body: Sequence[str]) -> tuple[str, ...]:
+def _conditions(shape_env: Any, bound: frozenset[str]) -> tuple[str, ...]:
     """Assumptions of the compiler about the symbols that the call sequence binds, as Python expressions."""
     from torch.utils._sympy.printers import PythonPrinter
 
     if shape_env is None:
         return ()
-    bound = {found[1] for line in body if (found := re.match(r"^(s\d+) = arg", line))}
     conditions: list[str] = []
     for symbol, span in shape_env.var_to_range.items():
         if str(symbol) in bound:
@@ -237,7 +255,7 @@ def _candidate(
     plan: str,
     items: Sequence[_Lifted],
     *,
-    task: LiftableTask,
+    state: Sequence[TensorSpec],
     workloads: Sequence[Sequence[Any]],
     expected: Sequence[tuple[Any, ...]],
 ) -> Candidate:
@@ -246,20 +264,20 @@ def _candidate(
     constants: dict[str, str] = {}
     variants = [with_shared_constants(item.variant, item.constants, constants) for item in items]
     tensors = workloads[0]
-    state = tuple(
+    held = tuple(
         StateTensor(spec.name, tuple(value.shape), str(value.dtype), spec.role == "parameter")
-        for spec, value in zip(task.state, tensors[len(tensors) - len(task.state) :], strict=True)
+        for spec, value in zip(state, tensors[len(tensors) - len(state) :], strict=True)
     )
     text = write_module(
         variants,
         Surroundings(
-            title=f"{task.name}: the kernels that torch {torch.__version__} (Inductor, {kind}) generates for it.",
+            title=f"The kernels that torch {torch.__version__} (Inductor, {kind}) generates for the reference.",
             cpu_capability=torch.backends.cpu.get_cpu_capability(),
             dtypes=tuple(str(t.dtype) for t in tensors),
             argument_count=len(tensors) - len(state),
-            state=state,
+            state=held,
             constants=constants,
-            returns_tuple=task.returns_tuple,
+            returns_tuple=items[0].returns_tuple,
         ),
     )
     _confirm(text, workloads, expected, [spec.name for spec in state])

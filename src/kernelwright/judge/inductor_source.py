@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 _BUILDER = "async_compile.cpp_pybinding"
 _CLEARING = re.compile(r"^(args\.clear\(\)|del arg\d+_\d+)$")
+_BINDING = re.compile(r"^(?:(s\d+)|arg\d+_\d+_(?:size|stride)) = .*$")
 _INPUT_CHECK = re.compile(r"^assert_size_stride\(arg\d+_\d+,.*\)$")
 
 
@@ -37,12 +38,19 @@ class Generated:
     """Imports and assignments that the call sequence uses."""
     unpacking: str
     """The line that gives the arguments their names."""
+    bindings: tuple[str, ...]
+    """Lines that give symbolic sizes their values."""
     checks: tuple[str, ...]
     """Assertions about sizes and strides of the arguments."""
     body: tuple[str, ...]
-    """The call sequence, unindented, without `unpacking` and `checks`."""
+    """The call sequence, unindented, without the lines above."""
     library_calls: tuple[str, ...]
     """Framework operations in `body`, in order of first use."""
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Names of the symbolic sizes."""
+        return frozenset(found[1] for line in self.bindings if (found := _BINDING.match(line)) and found[1])
 
 
 @dataclass(frozen=True)
@@ -114,14 +122,15 @@ def take_apart(source: str) -> Generated:
     lines = _call_lines(source, call)
     unpacking = next((line for line in lines if line.endswith("= args")), "")
     checks = tuple(line for line in lines if _INPUT_CHECK.match(line))
-    body = tuple(
-        line for line in lines if line != unpacking and line not in checks and not _CLEARING.match(line.strip())
-    )
+    bindings = tuple(line for line in lines if _BINDING.match(line))
+    taken = {unpacking, *bindings, *checks}
+    body = tuple(line for line in lines if line not in taken and not _CLEARING.match(line.strip()))
     used = {n.id for n in ast.walk(call) if isinstance(n, ast.Name)}
     return Generated(
         kernels=tuple(kernels),
         prologue=_needed(offered, used | {"assert_size_stride"}),
         unpacking=unpacking,
+        bindings=bindings,
         checks=checks,
         body=body,
         library_calls=_library_calls(call),
@@ -250,13 +259,11 @@ def _kernel_text(name: str, kernel: Kernel) -> str:
 def _call_text(number: int, variant: Variant, renamed: dict[str, str]) -> str:
     """A function `call_N(tensors)`: None where the shapes are not the ones it was generated for."""
     generated = variant.generated
-    symbols = [line for line in generated.body if re.match(r"^s\d+ = arg\d+_\d+$", line)]
-    body = [line for line in generated.body if line not in symbols]
-    text = _renamed("\n".join(f"    {line}" if line else "" for line in body), renamed)
+    text = _renamed("\n".join(f"    {line}" if line else "" for line in generated.body), renamed)
     names = generated.unpacking.removesuffix("= args").rstrip()
     unpacked = f"    {names} = {', '.join(variant.arguments)}," if names else ""
     head = [f"def call_{number}(tensors):", f'    """{variant.label[:1].upper()}{variant.label[1:]}."""', unpacked]
-    head += [f"    {line}" for line in symbols]
+    head += [f"    {line}" for line in generated.bindings]
     if variant.conditions:
         head += [f"    if not ({' and '.join(f'({c})' for c in variant.conditions)}):", "        return None"]
     if generated.checks:
