@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ class Reference:
 
     def __init__(self, function, state=()):
         self.function = function
-        self.state = tuple(state)
+        self.task = SimpleNamespace(state=tuple(state))
 
     def as_module(self):
         return self.function

@@ -33,13 +33,20 @@ _ARGUMENT = re.compile(r"^L\['tensors'\]\[(\d+)\]$")
 _SIZE = re.compile(r"^L\['tensors'\]\[(\d+)\]\.size\(\)\[(\d+)\]$")
 
 
-class LiftableReference(Protocol):
-    """The part of `tasks.reference.Reference` that is used."""
+class HasState(Protocol):
+    """The part of `Task` that is read."""
 
     @property
     def state(self) -> tuple[TensorSpec, ...]:
         """Parameters and buffers, the last ones among the kernel inputs."""
         ...
+
+
+class LiftableReference(Protocol):
+    """A reference beside its task."""
+
+    @property
+    def task(self) -> HasState: ...
 
     def as_module(self) -> Any:
         """A callable of the kernel inputs (arguments' tensors, then state)."""
@@ -92,7 +99,7 @@ def lift(
     remark = ""
     try:
         symbolic = [_lifted(reference, workloads[0], mode="default", dynamic=True)]
-        _candidate("symbolic", "", symbolic, state=reference.state, workloads=workloads[:1], expected=expected[:1])
+        _candidate("symbolic", "", symbolic, state=reference.task.state, workloads=workloads[:1], expected=expected[:1])
     except NotLiftable as reason:
         symbolic, remark = [], f" Without symbolic sizes: {reason}."
     wanted = [("default", [*default, *symbolic], f"torch.compile's own code, static sizes first.{remark}")]
@@ -109,7 +116,7 @@ def lift(
     for kind, items, plan in wanted:
         try:
             candidates.append(
-                _candidate(kind, plan, items, state=reference.state, workloads=workloads, expected=expected)
+                _candidate(kind, plan, items, state=reference.task.state, workloads=workloads, expected=expected)
             )
         except NotLiftable as reason:
             reasons.append(str(reason))
