@@ -55,6 +55,8 @@ class Context(Record):
     best: Attempt | None = None
     history: tuple[Attempt, ...] = ()
     """Recent attempts, newest last."""
+    pending: tuple[Candidate, ...] = ()
+    """Proposed in earlier steps and not judged yet: no need to propose them again."""
 
 
 class Template(Protocol):
