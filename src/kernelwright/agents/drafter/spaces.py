@@ -1,0 +1,98 @@
+"""The named schedule decisions of the templates, with their legal values on a device."""
+
+from __future__ import annotations
+
+from kernelwright.agents.proposing import Parameter
+from kernelwright.core.dtypes import DType
+from kernelwright.platforms.candidates import ParameterValue
+from kernelwright.platforms.device import Device
+
+
+def _powers(low: int, high: int) -> tuple[int, ...]:
+    values = []
+    while low <= high:
+        values.append(low)
+        low *= 2
+    return tuple(values)
+
+
+def lanes(device: Device, widest: DType) -> Parameter:
+    """Lanes of a vector: half to twice a register."""
+    natural = max(device.simd_bits // (8 * max(widest.itemsize, 4)), 2)
+    return Parameter(
+        name="lanes",
+        values=_powers(max(natural // 2, 2), natural * 2),
+        default=natural,
+        meaning="elements that one vector statement works on",
+    )
+
+
+def unroll(default: int) -> Parameter:
+    """Vectors in flight."""
+    return Parameter(name="unroll", values=(1, 2, 4, 8), default=default, meaning="independent vectors in one loop step")
+
+
+def store(default: str) -> Parameter:
+    """Normal or streaming stores."""
+    return Parameter(
+        name="store",
+        values=("normal", "stream"),
+        default=default,
+        meaning="whether results go through the caches or past them",
+    )
+
+
+def threads(device: Device) -> Parameter:
+    """Threads."""
+    values = tuple(dict.fromkeys([*_powers(1, device.cores), device.cores]))
+    return Parameter(name="threads", values=values, default=device.cores, meaning="threads that share the work")
+
+
+def block() -> Parameter:
+    """Elements of a row that are summed before the partial sums are folded."""
+    return Parameter(
+        name="block",
+        values=(1024, 2048, 4096, 8192, 16384),
+        default=4096,
+        meaning="elements added in lanes before they are folded into the total",
+    )
+
+
+def accumulate() -> Parameter:
+    """Type of totals."""
+    return Parameter(
+        name="accumulate",
+        values=("float", "double"),
+        default="double",
+        meaning="type of totals across blocks (lanes add in the type of the data)",
+    )
+
+
+def intermediate(default: str) -> Parameter:
+    """Recompute or store what several passes need."""
+    return Parameter(
+        name="intermediate",
+        values=("recompute", "store"),
+        default=default,
+        meaning="whether an expensive value that two passes need is computed twice or kept in a row buffer",
+    )
+
+
+def schedule() -> Parameter:
+    """How rows are handed to threads."""
+    return Parameter(
+        name="schedule",
+        values=("static", "dynamic"),
+        default="static",
+        meaning="rows in one run per thread, or in blocks as threads get free",
+    )
+
+
+def rows_per_block() -> Parameter:
+    """Rows of one dynamic block."""
+    return Parameter(name="rows_per_block", values=(1, 4, 16, 64), default=16, meaning="rows of one dynamic block")
+
+
+def legal(parameter: Parameter, value: ParameterValue) -> bool:
+    """Whether a value is one of the parameter's own (1 and True are different)."""
+    return any(v == value and type(v) is type(value) for v in parameter.values)

@@ -1,0 +1,146 @@
+"""Templates: one way to cut a graph into kernels, with every decision that is left to choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kernelwright.agents.drafter import spaces
+from kernelwright.agents.drafter.assembly import Assembly
+from kernelwright.agents.drafter.codegen.functions import EXPENSIVE
+from kernelwright.agents.drafter.codegen.loops import Scratch
+from kernelwright.agents.drafter.codegen.writing import write_kernel
+from kernelwright.agents.drafter.fusion import Kernel, LoopKernel, Planner
+from kernelwright.agents.drafter.index import Atom
+from kernelwright.agents.drafter.lowering import lower
+from kernelwright.agents.drafter.nest import nest_of
+from kernelwright.agents.drafter.values import Program, Value
+from kernelwright.agents.proposing import Parameter, ParameterSpace
+from kernelwright.core.dtypes import DType
+from kernelwright.platforms.candidates import Candidate, Origin, ParameterValue
+from kernelwright.platforms.device import Device
+from kernelwright.tasks.graph import Graph
+from kernelwright.tasks.model import Task
+
+Values = dict[str, ParameterValue]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the spaces and the writers want to know about a program on this task."""
+
+    graph: Graph
+    device: Device
+    axes: dict[str, int]
+    """The sizes of the largest timed workload."""
+    output_bytes: int
+
+
+@dataclass(frozen=True)
+class DraftTemplate:
+    """One fusion strategy; `render` prints it for given values."""
+
+    facts: Facts
+    program: Program
+    planner: Planner
+    space: ParameterSpace
+    why: str
+    memory: frozenset[Value] = field(default_factory=frozenset)
+
+    def render(self, values: Values) -> Candidate:
+        """The candidate for these values.
+
+        Raises:
+            ValueError: a value is missing, unknown or not legal.
+        """
+        self._check(values)
+        assembly = Assembly(self.facts.graph, self.program, self.planner)
+
+        def write(
+            kernel: Kernel, pointers: dict[int, str], sizes: Callable[[Atom], str], used: set[str]
+        ) -> tuple[list[str], list[Scratch]]:
+            return write_kernel(kernel, set(self.planner.memory), pointers, sizes, used, values, self.facts.axes)
+
+        source = f"// {self.why}\n{assembly.source(write)}"
+        return Candidate(
+            language="cpp",
+            sources={"kernel.cpp": source},
+            plan=assembly.plan(),
+            parameters=dict(values),
+            threads=int(values["threads"]),
+            origin=Origin(
+                proposer="drafter",
+                operator="draft",
+                plan=self.why,
+                template=self.space.template,
+                covered=tuple(dict.fromkeys(self.program.covered)),
+                left_to_library=tuple(self.program.left),
+            ),
+        )
+
+    def _check(self, values: Values) -> None:
+        known = {p.name: p for p in self.space.parameters}
+        if set(values) != set(known):
+            raise ValueError(f"expected values for {sorted(known)}, got {sorted(values)}")
+        for name, value in values.items():
+            if not spaces.legal(known[name], value):
+                raise ValueError(f"{name} = {value!r} is not one of {known[name].values}")
+
+
+def templates(task: Task, graph: Graph, device: Device) -> Sequence[DraftTemplate]:
+    """Every way this drafter knows to cut the graph into kernels, best guess first; empty where it covers nothing."""
+    facts = _facts(task, graph, device)
+    program = lower(graph)
+    if not program.covered:
+        return ()
+    made: list[DraftTemplate] = []
+    seen: set[str] = set()
+    for name, fuse, why in (
+        ("fused", True, "Rows stay in cache: reductions and what follows them share one pass over memory"),
+        ("split", False, "Each reduction is a kernel of its own"),
+    ):
+        planner = Planner(program, fuse_rows=fuse)
+        shape = repr([(len(k.roots), [r.stored.name for r in k.roots]) for k in planner.kernels])
+        if shape in seen:
+            continue
+        seen.add(shape)
+        parameters = _parameters(facts, planner)
+        made.append(DraftTemplate(facts, program, planner, ParameterSpace(template=name, parameters=parameters), why))
+    return made
+
+
+def _facts(task: Task, graph: Graph, device: Device) -> Facts:
+    axes = max((w.axes for w in task.timed_workloads or task.workloads), key=task.compulsory_bytes)
+    total = 0
+    for spec in task.outputs:
+        count = 1
+        for extent in spec.shape(axes):
+            count *= extent
+        total += count * spec.dtype.itemsize
+    return Facts(graph, device, axes, total)
+
+
+def _parameters(facts: Facts, planner: Planner) -> tuple[Parameter, ...]:
+    loops = [k for k in planner.kernels if isinstance(k, LoopKernel)]
+    memory = set(planner.memory)
+    nests = [nest_of(k, memory) for k in loops]
+    widest = max((r.stored.dtype for k in loops for r in k.roots), key=lambda d: d.itemsize, default=DType.FLOAT32)
+    widest = DType.FLOAT64 if any(v.dtype is DType.FLOAT64 for k in loops for v in k.reads) else widest
+    if widest is DType.INT64:
+        widest = DType.FLOAT32
+    found: list[Parameter] = []
+    if loops:
+        large = facts.output_bytes > 8 * facts.device.l2_bytes
+        reduces = any(n.reductions() for n in nests)
+        found += [spaces.lanes(facts.device, widest), spaces.unroll(4 if reduces else 2)]
+        found.append(spaces.store("stream" if large else "normal"))
+        if reduces:
+            found.append(spaces.block())
+        if reduces or any(n.has_scan() for n in nests):
+            found.append(spaces.accumulate())
+        if any(n.kept_values(3) for n in nests if n.reductions()) and EXPENSIVE:
+            found.append(spaces.intermediate("store"))
+        if any(n.outer and n.inner for n in nests):
+            found += [spaces.schedule(), spaces.rows_per_block()]
+    found.append(spaces.threads(facts.device))
+    return tuple(found)
