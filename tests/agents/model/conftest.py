@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
 from pathlib import Path
 
+import numpy
 import pytest
 
 from kernelwright.agents.proposing import Attempt, Context
@@ -219,6 +223,46 @@ def passed() -> Attempt:
     )
     evaluation = Passed(candidate="c" * 64, task="t" * 64, device="d" * 16, speed=speed)
     return Attempt(candidate=make_candidate("right"), evaluation=evaluation)
+
+
+class KernelTensor(ctypes.Structure):
+    """`kw_tensor` of kernelwright.h."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_int32),
+    ]
+
+
+def kernel_tensor(array: numpy.ndarray) -> KernelTensor:
+    sizes = (ctypes.c_int64 * array.ndim)(*array.shape)
+    strides = (ctypes.c_int64 * array.ndim)(*(s // array.itemsize for s in array.strides))
+    return KernelTensor(array.ctypes.data, sizes, strides, array.ndim, DType.FLOAT32.code)
+
+
+@pytest.fixture
+def run_kernel(tmp_path):
+    """`run_kernel(candidate, inputs, shape)`: build with a real compiler, call on float32 arrays, return the output."""
+    include = resources.files("kernelwright.platforms.languages.cpp").joinpath("include")
+    flags = ["-O3", "-march=native", "-std=c++17", "-fopenmp", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+
+    def run(candidate: Candidate, inputs: list[numpy.ndarray], shape: tuple[int, ...]) -> numpy.ndarray:
+        folder = tmp_path / candidate.id
+        folder.mkdir()
+        for name, text in candidate.sources.items():
+            (folder / name).write_text(text)
+        library = folder / "kernel.so"
+        subprocess.run(["g++", *flags, f"-I{include}", str(folder / "kernel.cpp"), "-o", str(library)], check=True)
+        output = numpy.full(shape, numpy.nan, dtype=numpy.float32)
+        given = (KernelTensor * len(inputs))(*map(kernel_tensor, inputs))
+        made = (KernelTensor * 1)(kernel_tensor(output))
+        assert ctypes.CDLL(str(library)).kernelwright_run(given, len(inputs), made, 1, None, 2) == 0
+        return output
+
+    return run
 
 
 def error(worst_index: tuple[int, ...]) -> TensorError:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
 
 import jinja2
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -217,65 +217,14 @@ def test_every_role_has_its_prompt_and_every_prompt_its_front_matter(monkeypatch
     prompt.cache_clear()
 
 
-def test_the_worked_example_is_a_candidate_that_computes_what_it_says(tmp_path):
-    import ctypes
-
-    import numpy
-
+def test_the_worked_example_is_a_candidate_that_computes_what_it_says(run_kernel):
     from kernelwright.agents.model.parsing import parse_answer
 
     candidate = parse_answer(language_text("cpp", "example"), finish="stop", language="cpp")
     assert isinstance(candidate, Candidate)
-    library = build(candidate, tmp_path)
     generator = numpy.random.default_rng(5)
     x, weight = (generator.standard_normal(shape).astype("float32") for shape in ((37, 129), (129,)))
-    y = numpy.full_like(x, numpy.nan)
-    assert call(ctypes.CDLL(str(library)), [x, weight], [y]) == 0
+    y = run_kernel(candidate, [x, weight], x.shape)
     exact = x.astype("float64")
     exact = exact / numpy.sqrt((exact**2).mean(-1, keepdims=True) + 1e-6) * weight
     numpy.testing.assert_allclose(y, exact, rtol=1e-5, atol=1e-6)
-
-
-def build(candidate, folder):
-    from importlib import resources
-
-    include = resources.files("kernelwright.platforms.languages.cpp").joinpath("include")
-    for name, text in candidate.sources.items():
-        (folder / name).write_text(text)
-    library = folder / "kernel.so"
-    command = [
-        "g++",
-        "-O3",
-        "-march=native",
-        "-std=c++17",
-        "-fopenmp",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-shared",
-        "-fPIC",
-    ]
-    subprocess.run([*command, f"-I{include}", str(folder / "kernel.cpp"), "-o", str(library)], check=True)
-    return library
-
-
-def call(library, inputs, outputs) -> int:
-    import ctypes
-
-    class Tensor(ctypes.Structure):
-        _fields_ = [
-            ("data", ctypes.c_void_p),
-            ("shape", ctypes.POINTER(ctypes.c_int64)),
-            ("strides", ctypes.POINTER(ctypes.c_int64)),
-            ("ndim", ctypes.c_int32),
-            ("dtype", ctypes.c_int32),
-        ]
-
-    def tensor(array):
-        sizes = (ctypes.c_int64 * array.ndim)(*array.shape)
-        strides = (ctypes.c_int64 * array.ndim)(*(s // array.itemsize for s in array.strides))
-        return Tensor(array.ctypes.data, sizes, strides, array.ndim, 1)
-
-    given = (Tensor * len(inputs))(*map(tensor, inputs))
-    made = (Tensor * len(outputs))(*map(tensor, outputs))
-    return library.kernelwright_run(given, len(inputs), made, len(outputs), None, 2)
