@@ -95,6 +95,32 @@ def test_a_refusal_and_a_bad_request_are_not_retried(serve, reply):
         assert len(server.requests) == 1
 
 
+def test_options_that_an_endpoint_does_not_take_are_left_out(serve, reply):
+    def refused(option: str):
+        body = f'{{"error": {{"message": "Unsupported parameter: {option}", "param": "{option}"}}}}'
+        return reply(status=400, body=body.encode())
+
+    server = serve(refused("max_tokens"), refused("temperature"), reply(text="done"))
+    client = OpenAIClient(server.environment)
+    for _ in range(2):
+        answer = client.complete(REQUEST, deadline=10)
+        assert isinstance(answer, Completion)
+    options = [sorted(r.keys() - {"model", "messages"}) for r in server.requests]
+    assert options == [
+        ["max_tokens", "temperature"],
+        ["max_completion_tokens", "temperature"],
+        ["max_completion_tokens"],
+        ["max_completion_tokens"],
+    ]
+
+
+def test_a_page_that_is_no_json_is_a_bad_response(serve, reply):
+    page = reply(body=b"<html>hello</html>", headers={"Content-Type": "text/html"})
+    answer = OpenAIClient(serve(page).environment).complete(REQUEST, deadline=10)
+    assert isinstance(answer, CallFailure)
+    assert answer.failure == "bad_response"
+
+
 def test_nobody_listens(serve, reply):
     server = serve(reply())
     client = OpenAIClient(server.environment)

@@ -228,3 +228,45 @@ def test_the_worked_example_is_a_candidate_that_computes_what_it_says(run_kernel
     exact = x.astype("float64")
     exact = exact / numpy.sqrt((exact**2).mean(-1, keepdims=True) + 1e-6) * weight
     numpy.testing.assert_allclose(y, exact, rtol=1e-5, atol=1e-6)
+
+
+def test_the_helpers_that_the_interface_names_are_there(run_kernel):
+    names = "exp log tanh erf sqrt sigmoid gelu_erf"
+    assert f"kw::{names} maximum minimum fma select" in language_text("cpp", "interface").replace("\n", " ")
+    calls = " + ".join(f"kw::{name}(kw::abs(v))" for name in names.split())
+    text = f"""#include "kernelwright.h"
+#include "kw_parallel.h"
+#include "kw_vector.h"
+extern "C" int32_t kernelwright_run(const kw_tensor* in, int32_t, kw_tensor* out, int32_t, void*, int32_t threads) {{
+    const float* x = static_cast<const float*>(in[0].data);
+    float* y = static_cast<float*>(out[0].data);
+    constexpr int W = kw::native_lanes<float>;
+    kw::parallel_for(threads, in[0].shape[0], [&](int64_t begin, int64_t end, int) {{
+        auto f = [](auto v, auto one) {{
+            auto sum = {calls};
+            return kw::fma(sum, one, kw::select(v > one, kw::maximum(v, one), kw::minimum(v, one)));
+        }};
+        int64_t i = begin;
+        for (; i + W <= end; i += W) kw::store(y + i, f(kw::load<W>(x + i), kw::splat<float, W>(1.0f)));
+        if (i < end) {{
+            auto v = f(kw::load_partial<W>(x + i, end - i), kw::splat<float, W>(1.0f));
+            kw::store_partial(y + i, v, end - i);
+        }}
+    }}, W);
+    y[0] = kw::reduce_sum(kw::load_partial<W>(x, 3)) + kw::reduce_max(kw::splat<float, W>(2.0f));
+    return KW_OK;
+}}
+"""
+    x = numpy.linspace(0.5, 3.0, 37, dtype="float32")
+    y = run_kernel(Candidate(language="cpp", sources={"kernel.cpp": text}), [x], x.shape)
+    exact = [reference_sum(float(v)) for v in x]
+    numpy.testing.assert_allclose(y[1:], exact[1:], rtol=1e-5)
+    numpy.testing.assert_allclose(y[0], x[:3].sum() + 2, rtol=1e-6)
+
+
+def reference_sum(v: float) -> float:
+    import math
+
+    gelu = 0.5 * v * (1 + math.erf(v / math.sqrt(2)))
+    parts = [math.exp(v), math.log(v), math.tanh(v), math.erf(v), math.sqrt(v), 1 / (1 + math.exp(-v)), gelu]
+    return sum(parts) + (max(v, 1.0) if v > 1 else min(v, 1.0))

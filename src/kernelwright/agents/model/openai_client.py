@@ -46,6 +46,8 @@ class OpenAIClient:
             )
         self._key = key
         self._address = values.get(ADDRESS_VARIABLE) or None
+        self._limit_name = "max_tokens"
+        self._takes_temperature = True
 
     def __repr__(self) -> str:
         return f"OpenAIClient({self._address or 'default address'})"
@@ -79,6 +81,8 @@ class OpenAIClient:
                 try:
                     return self._completion(await self._ask(client, request))
                 except openai.APIStatusError as error:
+                    if self._adapted(error):
+                        continue
                     failure = self._status(request, error)
                     wait = _retry_after(error)
                 except openai.APIConnectionError as error:
@@ -91,15 +95,33 @@ class OpenAIClient:
                 last.append(failure)
                 await asyncio.sleep(pause if wait is None else wait)
                 pause *= 2
-        raise AssertionError("unreachable: the last attempt returns")
+        return self._failure("refused", "the endpoint takes none of the options that were tried")
 
     async def _ask(self, client: Any, request: ModelRequest) -> Any:
+        options: dict[str, Any] = {self._limit_name: request.max_output_tokens}
+        if self._takes_temperature:
+            options["temperature"] = request.temperature
         return await client.chat.completions.create(
             model=request.model,
             messages=[{"role": m.role, "content": m.content} for m in request.messages],
-            temperature=request.temperature,
-            max_tokens=request.max_output_tokens,
+            **options,
         )
+
+    def _adapted(self, error: Any) -> bool:
+        """Whether the endpoint named an option that it does not take, and the next try does without it.
+
+        Endpoints differ in the name of the output limit, and some models take no temperature.
+        """
+        if error.status_code != 400:
+            return False
+        named = f"{error.param or ''} {error.message}"
+        if "max_tokens" in named and self._limit_name == "max_tokens":
+            self._limit_name = "max_completion_tokens"
+            return True
+        if "temperature" in named and self._takes_temperature:
+            self._takes_temperature = False
+            return True
+        return False
 
     def _completion(self, response: Any) -> Answer:
         if not getattr(response, "choices", None):
