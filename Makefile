@@ -1,18 +1,23 @@
-# The two commands of the README are `make demo` and `make test`.
+# The two commands of the README are `make demo` and `make test`; `make install` is their common first half.
 PYTHON ?= python3
+TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: install demo test test-all lint clean
+.PHONY: install demo test test-all lint benchmark clean
 
 install: $(STAMP)
 
+# A torch that is already in the environment is kept. Triton is optional: without it, Triton candidates are not judged.
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "torch==2.13.0"
-	$(BIN)/python -m pip install --quiet --editable ".[dev,llm,triton]"
+	$(PIP) install --upgrade "pip>=25"
+	@$(BIN)/python -c "import torch" 2>/dev/null || { echo "installing $(TORCH)"; $(PIP) install "$(TORCH)"; }
+	$(PIP) install --editable ".[dev,llm]"
+	@$(BIN)/python -c "import triton" 2>/dev/null || $(PIP) install "triton>=3.6,<4" \
+		|| echo "note: no triton for this machine; Triton candidates will not be judged"
 	@touch $(STAMP)
 
 demo: install
@@ -30,5 +35,12 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+benchmark: install
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/demo.py
+	$(BIN)/python benchmarks/judge_verdict.py
+	$(BIN)/python benchmarks/cpu_ops.py
+	$(BIN)/python benchmarks/check.py
+
 clean:
-	rm -rf $(VENV) kernelwright-runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) kernelwright-runs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
