@@ -129,7 +129,7 @@ template <class To, class From> KW_INLINE To bitcast(From from) {
 
 template <class T, int W, class X> KW_INLINE vec<T, W> splat(X x) {
     if constexpr (W == 1) return T(x);
-    else return vec<T, W>{} + T(x);
+    else return T(x) - vec<T, W>{};  // x - 0 is x for every x, -0 and NaN included, so this is one broadcast
 }
 // All lanes of V equal to x.
 template <class V, class X> KW_INLINE V same(X x) { return splat<lane<V>, lanes<V>>(x); }

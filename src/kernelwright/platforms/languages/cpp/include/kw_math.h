@@ -120,6 +120,8 @@ template <class V> KW_INLINE lane<V> reduce_min(V v) {
 
 namespace detail {
 
+template <class V> constexpr bool single = sizeof(lane<V>) == 4;
+
 template <class T> KW_INLINE vec<T, 16 / int(sizeof(T))> widened(T x) { return splat<T, 16 / int(sizeof(T))>(x); }
 
 template <class V> KW_INLINE V poly(V, lane<V> c) { return same<V>(c); }
@@ -236,7 +238,6 @@ template <class V> KW_INLINE void split_by_log2(V x, V& n, V& r) {
 template <class V> KW_INLINE V clamped(V x, lane<V> low, lane<V> high) {
     return smaller(same<V>(high), larger(same<V>(low), x));
 }
-template <class V> constexpr bool single = sizeof(lane<V>) == 4;
 
 // e**(x - minus) * 2**extra, where |minus| is below 0.1.
 template <class V> KW_INLINE V exp_split(V x, V minus, lane<V> extra) {
@@ -245,16 +246,24 @@ template <class V> KW_INLINE V exp_split(V x, V minus, lane<V> extra) {
     r = r - minus;
     return scaled(r * r * exp_tail(r) + r + lane<V>(1), n + extra);
 }
+// p * 2**n, zero in the lanes of `vanishing`. Instructions that make denormal numbers, or zero out of them, take a hundred
+// cycles on common chips: small results are formed 2**lift higher, so that only true denormals pay.
+template <class V, class M> KW_INLINE V scaled_down(V p, V n, M vanishing) {
+    constexpr lane<V> least = single<V> ? -125 : -1021, lift = single<V> ? 64 : 128;
+    auto low = n < same<V>(least);
+    V high = select(vanishing, V{}, scaled(p, select(low, V(n + lift), n)));
+    return select(low, V(high * lane<V>(single<V> ? 0x1p-64 : 0x1p-128)), high);
+}
 template <class V> KW_INLINE V exp(V x) {
     V n, r;
     split_by_log2(single<V> ? clamped(x, -104, 89) : clamped(x, -746, 710), n, r);
-    return scaled(r * r * exp_tail(r) + r + lane<V>(1), n);
+    return scaled_down(V(r * r * exp_tail(r) + r + lane<V>(1)), n, x < same<V>(single<V> ? -103.98 : -745.2));
 }
 template <class V> KW_INLINE V exp2(V x) {
-    x = single<V> ? clamped(x, -151, 129) : clamped(x, -1076, 1025);
-    V n = rounded_small(x);
-    V r = (x - n) * lane<V>(0.693147180559945309);
-    return scaled(r * r * exp_tail(r) + r + lane<V>(1), n);
+    V y = single<V> ? clamped(x, -151, 129) : clamped(x, -1076, 1025);
+    V n = rounded_small(y);
+    V r = (y - n) * lane<V>(0.693147180559945309);
+    return scaled_down(V(r * r * exp_tail(r) + r + lane<V>(1)), n, x < same<V>(single<V> ? -150 : -1075));
 }
 template <class V> KW_INLINE V expm1(V x) {
     typedef lane<V> T;
@@ -507,21 +516,24 @@ template <class V> KW_INLINE V erfc_mantissa(V t) {
 template <class V> KW_INLINE V leading_bits(V x) { return bitcast<V>(bitcast<integers<V>>(x) & int32_t(0xfffff000)); }
 template <class V> KW_INLINE V erfc(V x) {
     if constexpr (single<V>) {
-        V z = clamped(abs(x), 0, 10.2f), head = leading_bits(z);
-        V decay = exp_split(V(-head * head), V((z - head) * (z + head)), 0.f);
+        V size = abs(x), z = smaller(same<V>(10.2f), size), head = leading_bits(z);
+        V decay = exp_split(V(-head * head), V((z - head) * (z + head)), 64.f);
         V upper_tail = decay * erfc_mantissa(V((z - 2.f) / (z + 2.f))) / (z + 2.f);
+        upper_tail = select(size > same<V>(10.1f), V{}, upper_tail) * 0x1p-64f;
         return select(x < same<V>(0), V(2.f - upper_tail), upper_tail);
     } else KW_LANEWISE(x, __builtin_erfc)
 }
 // x Phi(x) with Phi(-|x|) = erfc(|x| / sqrt(2)) / 2, so that the tail keeps its digits.
 template <class V> KW_INLINE V gelu_erf(V x) {
     if constexpr (single<V>) {
-        constexpr float shift = 2.82842712f;
-        V a = clamped(abs(x), 0, 14.4f), head = leading_bits(a);
-        V inverse = 1.f / (a + shift);
-        V decay = exp_split(V(head * head * -0.5f), V((a - head) * (a + head) * 0.5f), 0.f);
-        V tail = decay * (erfc_mantissa(V((a - shift) * inverse)) * (inverse * 0.707106781f));
-        return x * select(x < same<V>(0), tail, V(1.f - tail));
+        V size = abs(x), a = smaller(same<V>(14.4f), size), head = leading_bits(a);
+        V inverse = 1.f / (a * 0.707106781f + 2.f);
+        // Scaled by 2**64 until the end: arithmetic on denormal numbers is slow.
+        V decay = exp_split(V(head * head * -0.5f), V((a - head) * (a + head) * 0.5f), 64.f);
+        V tail = decay * (erfc_mantissa(V(1.f - 4.f * inverse)) * (inverse * 0.5f));
+        tail = select(size > same<V>(14.4f), V{}, tail);
+        V missing = smaller(same<V>(14.4f), x) * tail * 0x1p-64f;
+        return select(bitcast<integers<V>>(x) < 0, missing, V(x - missing));
     } else {
         return x * 0.5 * detail::erfc(V(x * -0.70710678118654752));
     }
