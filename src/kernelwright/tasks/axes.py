@@ -108,7 +108,7 @@ class Slot:
 def derive_axes(reference: Reference, probe: ShapeProbe) -> tuple[tuple[Argument, ...], tuple[Axis, ...]]:
     """Arguments with named sizes where the reference works at other sizes too.
 
-    Equal sizes are first taken as one axis; where each of them can change alone, each is an axis of its own; where they
+    Equal sizes are one axis, unless each of them can change alone: then those in the same dimension are. Where they
     cannot change together, those in the same dimension are tried together, then each alone.
     """
     specs = reference.tensor_arguments
@@ -141,8 +141,10 @@ def _partition(
         return any(attempt(other) for other in _other_sizes(size))
 
     alone = {slot: can_change([slot]) for slot in slots} if len(slots) > 1 else {}
-    if len(slots) == 1 or (alone and all(alone.values())):
-        return [[slot] for slot in slots]
+    if len(slots) == 1:
+        return [slots]
+    if all(alone.values()) and len({slot.dim for slot in slots}) > 1:
+        return [[slot for slot in slots if slot.dim == dim] for dim in sorted({slot.dim for slot in slots})]
     if can_change(slots):
         return [slots]
     parts: list[list[Slot]] = []

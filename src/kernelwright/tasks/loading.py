@@ -124,9 +124,10 @@ class _Reading:
     def _axes(self) -> tuple[tuple[Argument, ...], tuple[Axis, ...], tuple[tuple[Dim, ...], ...]]:
         probe = ShapeProbe(self.reference, self.own, seconds=_PROBE_SECONDS, real_call_seconds=self.seconds)
         concrete = tuple(tuple(int(s) for s in t.shape) for t in self.outputs)
-        if self.program.declaration is not None:
+        declared = axes_of(self.reference.tensor_arguments)
+        if declared:
             specs = self.reference.tensor_arguments
-            axes = declared_axes(specs, axes_of(specs), self.bindings, probe)
+            axes = declared_axes(specs, declared, self.bindings, probe)
             arguments = self.reference.arguments
         else:
             arguments, axes = derive_axes(self.reference, probe)
@@ -136,7 +137,7 @@ class _Reading:
             if dims is not None:
                 self._say_fixed(axes, probe)
                 return arguments, axes, dims
-            if self.program.declaration is not None:
+            if declared:
                 raise TaskError(
                     "unsupported_output",
                     f"{self._path}: the output's shape {concrete} is no expression over the axes, or depends on the data",
@@ -242,7 +243,7 @@ class _Reading:
             self.notes.append("judged in evaluation mode: dropout does nothing, batch norm uses its running statistics")
 
     def _timed(self, axes: Sequence[Axis]) -> tuple[Workload, ...]:
-        if not self.bindings:
+        if not any(self.bindings):
             return (Workload(name="default", axes={a.name: a.default for a in axes}, timed=True),)
         names = ["_".join(f"{k}{v}" for k, v in b.items()) for b in self.bindings]
         unique = dict(zip(names, self.bindings, strict=True))

@@ -183,7 +183,9 @@ def instantiate(task: Task) -> Reference:
     Raises:
         TaskError: as `describe` does.
     """
-    program = open_program("", (), [w.axes for w in task.timed_workloads if w.axes], source=task.source)
+    declared = {a.name for a in task.axes if a.origin == "declared"}
+    bindings = [w.axes for w in task.timed_workloads] if declared else []
+    program = open_program("", (), bindings, source=task.source)
     return Reference(program, task.arguments, task.state, {a.name: a.default for a in task.axes})
 
 
