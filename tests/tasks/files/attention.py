@@ -1,4 +1,5 @@
 """Causal attention with a mask buffer, and a head count that must divide the width."""
+
 import math
 
 import torch

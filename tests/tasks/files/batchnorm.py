@@ -1,4 +1,5 @@
 """Convolution, batch normalisation with running statistics, activation."""
+
 import torch
 import torch.nn as nn
 

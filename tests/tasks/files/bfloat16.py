@@ -1,4 +1,5 @@
 """Sixteen-bit inputs, with a cast to float32 inside."""
+
 import torch
 from torch import nn
 

@@ -1,4 +1,5 @@
 """A loss: one number out of logits and class indices."""
+
 import torch
 import torch.nn as nn
 

@@ -1,4 +1,5 @@
 """The decorator: symbolic sizes, a scalar, two workloads, a distribution."""
+
 import torch
 
 from kernelwright.tasks import operation
@@ -8,7 +9,7 @@ from kernelwright.tasks import operation
     x="float32[B, N]",
     w="float32[N]",
     keep="bool[B, N]",
-    workloads=[dict(B=24, N=512), dict(B=8, N=1000)],
+    workloads=[{"B": 24, "N": 512}, {"B": 8, "N": 1000}],
     distributions={"x": "uniform(-4, 4)"},
     special_values=False,
 )

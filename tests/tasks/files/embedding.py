@@ -1,4 +1,5 @@
 """Indices into a table that is a parameter, and positions up to a fixed length."""
+
 import torch
 import torch.nn as nn
 

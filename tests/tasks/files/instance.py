@@ -1,4 +1,5 @@
 """A module made by hand, in training mode."""
+
 import torch
 from torch import nn
 

@@ -1,4 +1,5 @@
 """A module with parameters, a scalar argument and keyword settings."""
+
 import torch
 from torch import nn
 

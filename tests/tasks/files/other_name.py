@@ -1,4 +1,5 @@
 """The outermost of two classes, inputs by name, two outputs."""
+
 import torch
 from torch import nn
 

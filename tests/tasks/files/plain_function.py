@@ -1,4 +1,5 @@
 """Neither a class nor a decorator: one function, a generator with keywords, and a neighbour."""
+
 import torch
 from neighbour import EPSILON
 

@@ -1,4 +1,5 @@
 """Output sizes that are expressions: concatenation, windows, halves."""
+
 import torch
 from torch import nn
 

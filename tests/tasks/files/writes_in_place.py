@@ -1,4 +1,5 @@
 """A reference that writes to its input, and a structured one."""
+
 import torch
 
 
