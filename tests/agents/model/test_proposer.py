@@ -135,6 +135,11 @@ def test_a_model_that_never_answers_is_left_alone(serve, reply, context):
     assert ask(model, context, count=9) == ()
     assert model.exhausted() == "no_answer"
     assert [c.outcome for c in model.take_calls()] == ["refused"] * 3
+    refused, left_alone = model.take_notes()
+    assert "refused" in refused
+    assert "HTTP 400" in refused
+    assert "left alone after 3 calls" in left_alone
+    assert model.take_notes() == ()
     assert len(server.requests) == 3
 
 

@@ -78,6 +78,8 @@ class ModelProposer:
         self._calls: list[ModelCall] = []
         self._taken = 0
         self._silent_calls = 0
+        self._notes: list[str] = []
+        self._noted: set[str] = set()
         self._lock = threading.Lock()
 
     def usage(self) -> ModelUsage:
@@ -91,6 +93,12 @@ class ModelProposer:
             fresh = tuple(self._calls[self._taken :])
             self._taken = len(self._calls)
             return fresh
+
+    def take_notes(self) -> tuple[str, ...]:
+        """What the user should know, since this was last asked: each kind of failure once."""
+        with self._lock:
+            notes, self._notes = tuple(self._notes), []
+            return notes
 
     def exhausted(self) -> Literal["", "tokens", "cost", "no_answer"]:
         """Why no further call is made: a budget is spent, or several calls in a row went unanswered. Empty: it goes on."""
@@ -222,6 +230,15 @@ class ModelProposer:
         with self._lock:
             self._calls.append(call)
             self._silent_calls = self._silent_calls + 1 if isinstance(result, CallFailure) else 0
+            if isinstance(result, CallFailure):
+                self._note(result.failure, f"no answer from the model ({result.failure}): {result.reason}")
+            if self._silent_calls >= SILENT_CALLS:
+                self._note("silent", f"the model is left alone after {SILENT_CALLS} calls in a row without an answer")
+
+    def _note(self, key: str, text: str) -> None:
+        if key not in self._noted:
+            self._noted.add(key)
+            self._notes.append(text)
 
 
 def _tokens(request: ModelRequest, done: Completion | None) -> tuple[int, int, bool]:

@@ -32,7 +32,7 @@ def fill(slot: str, context: Context, parent: Attempt | None, language: Language
         case "interface" | "example":
             return language_text(language, "interface" if slot == "interface" else "example")
         case "tried":
-            return tried(context.history)
+            return tried(context.history, context.pending)
     if parent is not None:
         match slot:
             case "source":
@@ -127,18 +127,24 @@ def timing(attempt: Attempt, task: Task) -> str:
     return "\n".join(lines)
 
 
-def tried(history: Sequence[Attempt]) -> str:
-    """One line an attempt, newest last."""
-    lines = []
+def tried(history: Sequence[Attempt], pending: Sequence[Candidate] = ()) -> str:
+    """One line an attempt, newest last, then those that wait for their verdict."""
+    lines: list[str] = []
     for attempt in history:
-        evaluation, origin = attempt.evaluation, attempt.candidate.origin
+        evaluation = attempt.evaluation
         came = str(evaluation.outcome)
         if isinstance(evaluation, Passed) and evaluation.speed is not None:
             came += f", speedup {evaluation.speed.speedup:.2f}"
-        decisions = ", ".join(f"{k}={v}" for k, v in attempt.candidate.parameters.items())
-        what = "; ".join(part for part in (origin.plan, decisions) if part) or "no plan given"
-        lines.append(f"- {origin.proposer} {origin.operator}: {what} -> {came}")
+        lines.append(f"- {_approach(attempt.candidate)} -> {came}")
+    lines += [f"- {_approach(candidate)} -> not judged yet" for candidate in pending]
     return "\n".join(lines)
+
+
+def _approach(candidate: Candidate) -> str:
+    origin = candidate.origin
+    decisions = ", ".join(f"{k}={v}" for k, v in candidate.parameters.items())
+    what = "; ".join(part for part in (origin.plan, decisions) if part) or "no plan given"
+    return f"{origin.proposer} {origin.operator}: {what}"
 
 
 def _tensor(spec: TensorSpec) -> str:
