@@ -20,6 +20,10 @@ from kernelwright.agents.drafter.index import ONE, ZERO, Atom, Expr, coefficient
 from kernelwright.agents.drafter.values import Map, Reduce, Scan, Value
 
 
+_SHORT = 8
+"""A loop of fewer iterations does not fill a vector."""
+
+
 @dataclass
 class Nest:
     """A loop kernel with its loops as they will be printed."""
@@ -52,9 +56,9 @@ class Nest:
             if (id(current), place) in seen:
                 continue
             seen.add((id(current), place))
-            if isinstance(current, Reduce):
+            if isinstance(current, Reduce) and current not in self.memory:
                 current, place = self.operand(current)
-            elif isinstance(current, Scan):
+            elif isinstance(current, Scan) and current not in self.memory:
                 current, place = self.scanned(current, place)
             walk = Walk(self.memory)
             walk.visit(current, place)
@@ -64,9 +68,9 @@ class Nest:
 
     def level(self, value: Value, index: Index) -> int:
         """How many reductions, one after the other, must be finished before `value` can be computed."""
-        if isinstance(value, Reduce):
+        if isinstance(value, Reduce) and value not in self.memory:
             return 1 + self.level(*self.operand(value))
-        if isinstance(value, Scan):
+        if isinstance(value, Scan) and value not in self.memory:
             return self.level(*self.scanned(value, index))
         walk = Walk(self.memory)
         walk.visit(value, index)
@@ -212,6 +216,8 @@ def lane_candidates(nest: Nest) -> list[Atom]:
                 score -= 1.0
         if atom in blockers:
             score -= 0.25
+        if atom.extent.constant is not None and atom.extent.constant < _SHORT:
+            score -= 2.0
         scored.append((-score, order, atom))
     return [atom for _, _, atom in sorted(scored, key=lambda s: s[:2])]
 

@@ -93,6 +93,30 @@ def rows_per_block() -> Parameter:
     return Parameter(name="rows_per_block", values=(1, 4, 16, 64), default=16, meaning="rows of one dynamic block")
 
 
+def column_order() -> Parameter:
+    """How columns are reduced."""
+    return Parameter(
+        name="column_order",
+        values=("rows", "tiles"),
+        default="rows",
+        meaning="reduce columns along the rows in memory order, or tile by tile with totals in registers",
+    )
+
+
+def rows_in_flight() -> Parameter:
+    """Rows that are added in registers before the totals are touched."""
+    return Parameter(
+        name="rows_in_flight", values=(4, 8, 16, 32), default=8, meaning="rows added in registers between totals"
+    )
+
+
+def stripe() -> Parameter:
+    """Columns whose carries stay in cache."""
+    return Parameter(
+        name="stripe", values=(256, 512, 1024, 2048), default=1024, meaning="columns that one thread scans at a time"
+    )
+
+
 def legal(parameter: Parameter, value: ParameterValue) -> bool:
     """Whether a value is one of the parameter's own (1 and True are different)."""
     return any(v == value and type(v) is type(value) for v in parameter.values)

@@ -13,7 +13,7 @@ from kernelwright.agents.drafter.codegen.writing import write_kernel
 from kernelwright.agents.drafter.fusion import Kernel, LoopKernel, Planner
 from kernelwright.agents.drafter.index import Atom
 from kernelwright.agents.drafter.lowering import lower
-from kernelwright.agents.drafter.nest import nest_of
+from kernelwright.agents.drafter.nest import lane_candidates, nest_of
 from kernelwright.agents.drafter.values import Program, Value
 from kernelwright.agents.proposing import Parameter, ParameterSpace
 from kernelwright.core.dtypes import DType
@@ -140,7 +140,12 @@ def _parameters(facts: Facts, planner: Planner) -> tuple[Parameter, ...]:
             found.append(spaces.accumulate())
         if any(n.kept_values(3) for n in nests if n.reductions()) and EXPENSIVE:
             found.append(spaces.intermediate("store"))
-        if any(n.outer and n.inner for n in nests):
+        columns = [n for n in nests if n.inner and lane_candidates(n)[0] in n.outer]
+        if any(n.reductions() for n in columns):
+            found += [spaces.column_order(), spaces.rows_in_flight()]
+        if any(n.has_scan() for n in columns):
+            found.append(spaces.stripe())
+        if any(n.outer and n.inner and n not in columns for n in nests):
             found += [spaces.schedule(), spaces.rows_per_block()]
     found.append(spaces.threads(facts.device))
     return tuple(found)

@@ -109,10 +109,13 @@ class Emitter:
     def define(self, text: str, ctype: CType, depth: int, lanes: bool, hint: str) -> Operand:
         """A new constant at `depth`."""
         depth = max(depth, self.floor, self.lane_depth if lanes else 0)
+        if lanes and depth > self.lane_depth:
+            depth = len(self.blocks) - 1
         name = self.name(hint)
         block = self.blocks[depth]
         if lanes and block.arrayed:
-            block.lines += [f"{vector(ctype)} {name}[U];", f"for (int u = 0; u < U; ++u) {name}[u] = {text};"]
+            each = f"each_vector<U>([&](int u) {{ {name}[u] = {text}; }});"
+            block.lines += [f"{vector(ctype)} {name}[U];", each]
             return Operand(f"{name}[u]", ctype, depth, True)
         kind = vector(ctype) if lanes else "bool" if ctype == "mask" else ctype
         block.lines.append(f"const {kind} {name} = {text};")

@@ -301,12 +301,12 @@ class RowWriter(LoopWriter):
         return lines
 
     def _partials(self, a: Accumulator) -> list[str]:
-        fill = f"for (int u = 0; u < U; ++u) {a.name}[u] = kw::splat<{a.lane}, W>({a.lane}({a.neutral}));"
+        fill = f"each_vector<U>([&](int u) {{ {a.name}[u] = kw::splat<{a.lane}, W>({a.lane}({a.neutral})); }});"
         lines = [f"kw::vec<{a.lane}, W> {a.name}[U];", fill]
         if a.positional:
             lines += [
                 f"kw::vec<{a.place}, W> {a.name}_place[U];",
-                f"for (int u = 0; u < U; ++u) {a.name}_place[u] = kw::splat<{a.place}, W>(-1);",
+                f"each_vector<U>([&](int u) {{ {a.name}_place[u] = kw::splat<{a.place}, W>(-1); }});",
             ]
         return lines
 

@@ -52,11 +52,26 @@ template <int W, int U, class Step> KW_INLINE void sweep(int64_t begin, int64_t 
     sweep_by<W>(begin, end, step, kw::index_range<U>());
 }
 
+// f(u) for each of U vectors, written out.
+template <class F, int... U> KW_INLINE void each_vector_of(F&& f, kw::indices<U...>) { (f(U), ...); }
+template <int U, class F> KW_INLINE void each_vector(F&& f) { each_vector_of(f, kw::index_range<U>()); }
+
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }
 """
 
 EXTRAS = {
+    "vectors<": """\
+// A number of vectors, known when compiled.
+template <int N> struct vectors { static constexpr int count = N; };
+
+// tile(first, vectors, lanes) over the columns of one tile that begins at `first`.
+template <int W, int U, class Tile> KW_INLINE void cover(int64_t first, int64_t columns, Tile&& tile) {
+    if (first + W * U <= columns) return tile(first, vectors<U>(), whole{});
+    for (; first + W <= columns; first += W) tile(first, vectors<1>(), whole{});
+    if (first < columns) tile(first, vectors<1>(), columns - first);
+}
+""",
     "flag(": """\
 // A truth value as 0 or 1.
 template <class M> KW_INLINE auto flag(M mask) {
@@ -102,7 +117,7 @@ template <class V> KW_INLINE kw::lane<V> last(V v) {
     else return v[kw::lanes<V> - 1];
 }
 """,
-    "better(": """\
+    "better<": """\
 // Best value so far and its place, for each lane; the first place wins among equals, and NaN beats everything.
 template <bool largest, class V, class I> KW_INLINE void better(V v, I place, V& best, I& best_place) {
     auto wins = largest ? v > best : v < best;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from kernelwright.agents.drafter.codegen.columns import ColumnScanWriter, ColumnSplitWriter, ColumnWriter
 from kernelwright.agents.drafter.codegen.loops import ElementwiseWriter, LoopWriter, RowWriter, Scratch
 from kernelwright.agents.drafter.codegen.split import SplitWriter
 from kernelwright.agents.drafter.fusion import Kernel, LoopKernel
@@ -38,8 +39,11 @@ def write_kernel(
     if not nest.inner:
         elementwise = ElementwiseWriter(nest, pointers, sizes, used, values)
         lines, writer = elementwise.write(candidates[0]), elementwise
+    elif candidates[0] in nest.outer:
+        columns = _column_writer(nest, candidates[0], axes, values)(nest, pointers, sizes, used, values)
+        lines, writer = columns.write(candidates[0]), columns
     else:
-        lane = next(a for a in candidates if a in nest.inner)
+        lane = candidates[0]
         _last(nest, lane)
         split = _shares_rows(nest, axes, int(values.get("threads", 1)))
         rows = (SplitWriter if split else RowWriter)(nest, pointers, sizes, used, values)
@@ -47,6 +51,22 @@ def write_kernel(
     stores = ", ".join(display_name(r.stored.name) for r in nest.roots)
     head = [f"// Computes {stores}.", f"constexpr int W = {writer.lanes}, U = {writer.unroll};", "(void)U;"]
     return [*head, *lines], writer.scratch
+
+
+def _column_writer(
+    nest: Nest, lane: Atom, axes: Mapping[str, int], values: Mapping[str, ParameterValue]
+) -> type[ColumnWriter]:
+    """How columns are walked: all threads through the rows in memory order, or each its own columns."""
+    inner = set(nest.inner)
+    elements = any(e.variables() & inner for r in nest.roots for e in r.index)
+    others = _count(span([a for a in nest.outer if a != lane]), axes)
+    if not nest.reductions() and nest.has_scan():
+        return ColumnScanWriter
+    plain = all(nest.level(*nest.operand(v)) == 0 and v.kind not in ("argmax", "argmin") for v in nest.reductions())
+    order = values.get("column_order", "tiles")
+    if plain and not elements and not nest.has_scan() and others == 1 and order == "rows":
+        return ColumnSplitWriter
+    return ColumnWriter
 
 
 def _add_unit_loop(nest: Nest) -> None:
