@@ -83,4 +83,14 @@ def _ordered(node: Any, symbols: Mapping[Any, str]) -> list[Any]:
 
 def _grouped(node: Any, symbols: Mapping[Any, str]) -> str:
     words = _words(node, symbols)
-    return f"({words})" if node.is_Add and not words.startswith("(") else words
+    return f"({words})" if node.is_Add and not _enclosed(words) else words
+
+
+def _enclosed(words: str) -> bool:
+    """Whether the first parenthesis closes at the very end, as in `(N + 1)` but not in `(2*D) + 1`."""
+    depth = 0
+    for place, letter in enumerate(words):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return letter == ")" and place == len(words) - 1
+    return False
