@@ -1,0 +1,233 @@
+"""A task made ready on this machine: cases with their oracle, rings, baselines; evaluates candidates one at a time."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernelwright.core.errors import KernelwrightError
+from kernelwright.judge.baselines import Baselines, Ring, make_ring
+from kernelwright.judge.cases import Cases, OracleOutput, oracle_of
+from kernelwright.judge.evaluating import Evaluating, Facts
+from kernelwright.judge.evaluation import BaselineTiming, Evaluation, JudgeError, Rule, Speed, Stage
+from kernelwright.judge.gate import TimingGate
+from kernelwright.judge.processes import ServerHandle
+from kernelwright.judge.protocol import Limits, TimingPlan
+from kernelwright.judge.questions import CandidateProcess, Stopped, start_folder
+from kernelwright.judge.references import ReferenceProcess
+from kernelwright.judge.regions import canary
+from kernelwright.judge.sandbox import level_in_force
+from kernelwright.judge.timing import TimedWorkload, time_candidate
+from kernelwright.platforms.candidates import Candidate
+from kernelwright.platforms.cost import estimate
+from kernelwright.platforms.device import Device
+from kernelwright.platforms.languages.cpp.build import BuildResult, build
+from kernelwright.tasks.graph import Graph
+from kernelwright.tasks.model import Task
+
+_CHECKED_SLOTS = 2
+"""Slots of each ring whose oracle is known, so that a timed iteration on one of them can be checked."""
+_GATE = TimingGate()
+
+
+@dataclass
+class _Timed:
+    """What timing on one workload needs, made once."""
+
+    ring: Ring
+    oracles: dict[int, list[OracleOutput]]
+
+
+class LocalSession:
+    """Implements `judge.protocol.TaskSession`."""
+
+    def __init__(self, task: Task, device: Device, server: ServerHandle, limits: Limits, seed: int) -> None:
+        self._task = task
+        self._device = device
+        self._server = server
+        self._limits = limits
+        self._seed = seed
+        self._evaluating = threading.Lock()
+        self._tracing = threading.Lock()
+        self._reference = ReferenceProcess(server, limits, device.cores, task)
+        self._cases = Cases(task, self._reference, seed)
+        self._baselines = Baselines(task, server, limits, _GATE, device.cores)
+        self._facts: Facts | None = None
+        self._timed: dict[str, _Timed] = {}
+        self._graph: Graph | str | None = None
+        self._count = 0
+
+    @property
+    def task(self) -> Task:
+        """The task that this session judges."""
+        return self._task
+
+    @property
+    def device(self) -> Device:
+        """The machine that it judges on."""
+        return self._device
+
+    def graph(self) -> Graph | str:
+        """The reference as core ATen operations, or the reason why it cannot be traced. Traced once, in a process of its own."""
+        with self._tracing:
+            if self._graph is None:
+                self._graph = self._traced()
+            return self._graph
+
+    def inductor_sources(self) -> Sequence[Candidate] | str:
+        """What torch.compile generates for the timed workloads; or the reason why not."""
+        process = ReferenceProcess(self._server, self._limits, self._device.cores, self._task)
+        try:
+            workloads = self._task.timed_workloads
+            regions = [process.own_region(w.axes, [0])[0] for w in workloads]
+            message = {"do": "lift", "workloads": [w.axes for w in workloads]}
+            said = process.ask(message, [r.descriptor for r in regions], seconds=600.0)
+            for region in regions:
+                region.close()
+        except KernelwrightError as error:
+            return error.message
+        finally:
+            process.close()
+        return str(said["reason"]) if "reason" in said else [Candidate.from_json(t) for t in said["candidates"]]
+
+    def baselines(self) -> Sequence[BaselineTiming]:
+        """Every mode on every timed workload; measured once, on first use.
+
+        Raises:
+            TaskError: not even the reference itself runs in the time that there is.
+        """
+        with self._evaluating:
+            for name in [w.name for w in self._task.timed_workloads]:
+                self._baselines.best(self._ready(name, TimingPlan()).ring)
+            return tuple(self._baselines.measured)
+
+    def build(self, candidate: Candidate) -> None:
+        """Build ahead into the cache; stands still while anything is timed."""
+        if candidate.language == "cpp":
+            self._build(candidate)
+
+    def evaluate(
+        self, candidate: Candidate, *, rule: Rule = Rule.OWN_KERNEL, timing: TimingPlan | None = None
+    ) -> Evaluation:
+        """The verdict, in fresh processes; one candidate at a time."""
+        plan = timing or TimingPlan()
+        with self._evaluating:
+            verdict = self._evaluate(candidate, rule, plan)
+            if isinstance(verdict, JudgeError):
+                verdict = self._evaluate(candidate, rule, plan)
+            return verdict
+
+    def close(self) -> None:
+        """End every process of this session."""
+        self._baselines.close()
+        self._reference.close()
+        for timed in self._timed.values():
+            timed.ring.region.close()
+        self._timed.clear()
+
+    def _evaluate(self, candidate: Candidate, rule: Rule, plan: TimingPlan) -> Evaluation:
+        self._count += 1
+        generator = np.random.default_rng([self._seed, 3, self._count])
+        evaluating = Evaluating(
+            task=self._task,
+            candidate=candidate,
+            rule=rule,
+            limits=self._limits,
+            device_id=self._device.id,
+            sandbox=level_in_force(),
+            cases=self._cases,
+            facts=self._known_facts,
+            build=self._build,
+            start=lambda c, library: self._start(c, library, generator),
+            prepare_timing=lambda: self._prepare_timing(plan),
+            measure=lambda process: self._measure(process, plan, generator),
+        )
+        return evaluating.run()
+
+    def _build(self, candidate: Candidate) -> BuildResult:
+        return build(
+            candidate.sources,
+            options=candidate.build_options,
+            device=self._device,
+            timeout=self._limits.build_seconds,
+            pause=_GATE.compiling,
+        )
+
+    def _start(self, candidate: Candidate, library: str, generator: np.random.Generator) -> CandidateProcess:
+        pattern = canary(generator)
+        folder = start_folder()
+        cores = self._device.cores
+        try:
+            runner = self._server.spawn(
+                "candidate",
+                folder=folder,
+                memory_bytes=self._limits.memory_bytes,
+                output_bytes=self._limits.output_bytes,
+                settings={
+                    "task": self._task.to_json(),
+                    "candidate": candidate.to_json(),
+                    "library": library,
+                    "threads": min(cores, candidate.threads or cores),
+                    "canary": pattern.tobytes().hex(),
+                },
+            )
+        except KernelwrightError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise Stopped(JudgeError, stage=Stage.LOAD, reason=error.message) from error
+        return CandidateProcess(runner, folder, self._task, self._limits, pattern)
+
+    def _measure(self, process: CandidateProcess, plan: TimingPlan, generator: np.random.Generator) -> Speed:
+        workloads = self._timed_workloads(plan)
+        with _GATE.exclusive():
+            return time_candidate(self._task, self._device, process, workloads, plan, generator)
+
+    def _prepare_timing(self, plan: TimingPlan) -> None:
+        self._timed_workloads(plan)
+
+    def _timed_workloads(self, plan: TimingPlan) -> list[TimedWorkload]:
+        graph = self.graph()
+        known = graph if isinstance(graph, Graph) else None
+        found = []
+        for workload in self._task.timed_workloads:
+            timed = self._ready(workload.name, plan)
+            baseline = self._baselines.best(timed.ring)
+            cost = estimate(self._task, workload.axes, known, self._device)
+            found.append(TimedWorkload(timed.ring, baseline, timed.oracles, cost))
+        return found
+
+    def _ready(self, name: str, plan: TimingPlan) -> _Timed:
+        """Ring and oracles of a timed workload, made on first use."""
+        if name not in self._timed:
+            workload = next(w for w in self._task.timed_workloads if w.name == name)
+            seed = int(np.random.default_rng([self._seed, 2]).integers(1 << 30))
+            ring = make_ring(self._task, self._reference, workload, plan, seed)
+            oracles = {}
+            for slot in range(min(_CHECKED_SLOTS, ring.slots)):
+                found = oracle_of(self._task, self._reference, workload.axes, ring.inputs[slot], seed=slot)
+                if not isinstance(found, str):
+                    oracles[slot] = found
+            self._timed[name] = _Timed(ring, oracles)
+        return self._timed[name]
+
+    def _known_facts(self) -> Facts:
+        if self._facts is None:
+            workload = min(self._task.workloads, key=lambda w: self._task.compulsory_bytes(w.axes))
+            said = self._reference.ask({"do": "facts", "axes": workload.axes})
+            self._facts = Facts(
+                frozenset(int(i) for i in said["written"]), frozenset((int(o), int(i)) for o, i in said["shared"])
+            )
+        return self._facts
+
+    def _traced(self) -> Graph | str:
+        process = ReferenceProcess(self._server, self._limits, self._device.cores, self._task)
+        try:
+            said = process.ask({"do": "trace"})
+        except KernelwrightError as error:
+            return error.message
+        finally:
+            process.close()
+        return str(said["reason"]) if "reason" in said else Graph.from_json(said["graph"])
