@@ -34,17 +34,18 @@ struct matmul_shape {
 // How the work is cut. Register tile: tile_rows x (tile_vectors * W). depth_block: how much of k is packed at a time; the
 // packed panel of b, depth_block x tile columns, should fit the first-level cache. row_block: rows of a packed at a time, in
 // the second-level cache. column_block: columns for which they are used before they are packed again. unroll: steps of k in
-// one loop iteration. streaming: products with few rows or few columns read the large operand once, without packing.
+// one loop iteration. streaming: products of at most eight rows (1), columns (2) or either (3) read the large operand once,
+// without packing; 0: never, which compiles in a third of the time.
 template <class T = float, int tile_rows_ = register_count == 32 ? (register_bytes == 64 ? 14 : 8) : 6,
           int tile_vectors_ = register_count == 32 && register_bytes == 16 ? 3 : 2, int depth_block_ = 256, int row_block_ = 504,
-          int column_block_ = 1024, int unroll_ = 2, bool streaming_ = true>
+          int column_block_ = 1024, int unroll_ = 2, int streaming_ = 3>
 struct matmul_schedule {
     typedef T type;
     static constexpr int W = native_lanes<T>;
     static constexpr int tile_rows = tile_rows_, tile_vectors = tile_vectors_, depth_block = depth_block_, unroll = unroll_;
     static constexpr int tile_columns = tile_vectors * W;
     static constexpr int row_block = row_block_, column_block = column_block_;
-    static constexpr bool streaming = streaming_;
+    static constexpr int streaming = streaming_;
     // Padded so that the rows of a tile do not share one set of the first-level cache.
     static constexpr int left_stride = depth_block + 64 / int(sizeof(T));
     static constexpr int64_t tile_size = int64_t(tile_rows) * tile_columns;
@@ -105,7 +106,7 @@ template <class S> inline int64_t thread_scratch(const matmul_grid& g, const mat
 constexpr int64_t few_lines = 8;
 
 template <class S, class E>
-KW_INLINE void finish_tile(E& epilogue, const typename S::type* sums, int64_t row, int64_t column, const matmul_shape& shape, int64_t batch) {
+__attribute__((noinline)) void finish_tile(E& epilogue, const typename S::type* sums, int64_t row, int64_t column, const matmul_shape& shape, int64_t batch) {
     constexpr int W = S::W;
     int64_t row_end = smaller_of(shape.rows - row, S::tile_rows);
     if (column + S::tile_columns <= shape.columns) {
@@ -200,7 +201,7 @@ namespace kw {
 // Bytes of scratch that `matmul` needs at `workspace` (64-byte aligned).
 template <class S> inline int64_t matmul_workspace_bytes(int threads, const matmul_shape& shape) {
     int64_t bytes = detail::blocked_workspace<S>(threads, shape);
-    if constexpr (S::streaming) bytes = detail::larger_of(bytes, detail::streamed_workspace<S>(threads, shape));
+    if constexpr (S::streaming != 0) bytes = detail::larger_of(bytes, detail::streamed_workspace<S>(threads, shape));
     return bytes;
 }
 
@@ -208,7 +209,7 @@ template <class S, class A, class B, class FA, class FB, class E>
 inline void matmul(int threads, const matmul_shape& shape, const operand<A>& a, const operand<B>& b, FA f_a, FB f_b, E epilogue,
                    void* workspace) {
     if (shape.batch <= 0 || shape.rows <= 0 || shape.columns <= 0) return;
-    if constexpr (S::streaming) {
+    if constexpr (S::streaming != 0) {
         if (detail::matmul_streamed<S>(threads, shape, a, b, f_a, f_b, epilogue, workspace)) return;
     }
     detail::matmul_blocked<S>(threads, shape, a, b, f_a, f_b, epilogue, workspace);

@@ -66,7 +66,7 @@ template <class S> inline int64_t streamed_workspace(int threads, const matmul_s
 // sums[line][position] += sum over k of small[line][k] * large[k][position], for positions [0, count); reads eight rows of
 // the large operand side by side.
 template <class S, class B, class F>
-inline void add_rows(const typename S::type* small, int64_t small_stride, int64_t lines, const B* large, int64_t row_stride, int64_t depth,
+__attribute__((noinline)) void add_rows(const typename S::type* small, int64_t small_stride, int64_t lines, const B* large, int64_t row_stride, int64_t depth,
                      int64_t count, typename S::type* sums, int64_t sums_stride, F& f, int64_t k0, int64_t column0, int64_t batch) {
     typedef typename S::type T;
     typedef vec<T, S::W> V;
@@ -113,7 +113,7 @@ inline void add_rows(const typename S::type* small, int64_t small_stride, int64_
 
 // Dot products of `RB` rows of the large operand with `SB` lines of the small one.
 template <class S, int RB, int SB, class B, class F>
-inline void dot_rows(const typename S::type* small, int64_t small_stride, const B* large, int64_t row_stride, int64_t depth,
+__attribute__((noinline)) void dot_rows(const typename S::type* small, int64_t small_stride, const B* large, int64_t row_stride, int64_t depth,
                      typename S::type* sums, int64_t position_stride, int64_t line_stride, F& f, int64_t row0, int64_t k0, int64_t batch) {
     typedef typename S::type T;
     typedef vec<T, S::W> V;
@@ -153,12 +153,28 @@ template <class S, int RB, class B, class F>
 inline void dot_lines(const typename S::type* small, int64_t small_stride, int64_t lines, const B* large, int64_t row_stride, int64_t depth,
                       typename S::type* sums, int64_t position_stride, int64_t line_stride, F& f, int64_t row0, int64_t k0, int64_t batch) {
     int64_t s = 0;
-    for (; s + 4 <= lines; s += 4)
-        dot_rows<S, RB, 4>(small + s * small_stride, small_stride, large, row_stride, depth, sums + s * line_stride, position_stride,
+    for (; RB > 1 && s + 4 <= lines; s += 4)
+        dot_rows<S, RB, RB>(small + s * small_stride, small_stride, large, row_stride, depth, sums + s * line_stride, position_stride,
                            line_stride, f, row0, k0, batch);
     for (; s < lines; ++s)
         dot_rows<S, RB, 1>(small + s * small_stride, small_stride, large, row_stride, depth, sums + s * line_stride, position_stride,
                            line_stride, f, row0, k0, batch);
+}
+
+template <class S, bool by_column, class E>
+__attribute__((noinline)) void finish_lines(E& epilogue, const typename S::type* sums, int64_t lines, int64_t each, int64_t first,
+                                            int64_t count, int64_t batch) {
+    constexpr int W = S::W;
+    int64_t outer = by_column ? lines : count, inner = by_column ? count : lines, stride = by_column ? each : lines;
+    for (int64_t i = 0; i < outer; ++i) {
+        int64_t row = by_column ? i : first + i, column = by_column ? first : 0, c = 0;
+        if constexpr (by_column)
+            for (; c + W <= inner; c += W) finish(epilogue, load<W>(sums + i * stride + c), row, column + c, W, batch);
+        for (; c < inner; c += W) {
+            int left = int(smaller_of(W, inner - c));
+            finish(epilogue, load_partial<W>(sums + i * stride + c, left), row, column + c, left, batch);
+        }
+    }
 }
 
 // Results are `lines` x `results`; with `by_column` a line is a row of the result, otherwise a column. Sums of one block lie in
@@ -184,21 +200,6 @@ inline void streamed_product(int threads, const matmul_shape& shape, const opera
         }
     });
     const int64_t position_stride = by_column ? 1 : lines, line_stride = by_column ? g.each : 1;
-    auto finish_block = [&](const T* sums, int64_t first, int64_t count, int64_t batch) __attribute__((always_inline)) {
-        if constexpr (by_column) {
-            for (int64_t line = 0; line < lines; ++line)
-                for (int64_t c = 0; c < count; c += W) {
-                    int left = int(smaller_of(W, count - c));
-                    finish(epilogue, load<W>(sums + line * g.each + c), line, first + c, left, batch);
-                }
-        } else {
-            for (int64_t r = 0; r < count; ++r)
-                for (int64_t c = 0; c < lines; c += W) {
-                    int left = int(smaller_of(W, lines - c));
-                    finish(epilogue, load_partial<W>(sums + r * lines + c, left), first + r, c, left, batch);
-                }
-        }
-    };
     parallel_blocks(threads, shape.batch * g.blocks * g.parts, [&](int64_t index, int thread) {
         int64_t part = index % g.parts, block = index / g.parts % g.blocks, batch = index / (g.parts * g.blocks);
         int64_t first = block * g.each, count = smaller_of(g.each, results - first);
@@ -218,7 +219,7 @@ inline void streamed_product(int threads, const matmul_shape& shape, const opera
                 dot_lines<S, 1>(lines_at, g.depth, lines, at + r * large.row_stride, large.row_stride, depth, sums + r * position_stride,
                                 position_stride, line_stride, f_large, first + r, k, batch);
         }
-        if (g.parts == 1) finish_block(sums, first, count, batch);
+        if (g.parts == 1) finish_lines<S, by_column>(epilogue, sums, lines, g.each, first, count, batch);
     });
     if (g.parts == 1) return;
     parallel_for(threads, shape.batch * g.blocks, [&](int64_t begin, int64_t end, int) {
@@ -227,7 +228,7 @@ inline void streamed_product(int threads, const matmul_shape& shape, const opera
             for (int64_t part = 1; part < g.parts; ++part)
                 for (int64_t i = 0; i < sums_size; i += W) store(total + i, load<W>(total + i) + load<W>(total + part * sums_size + i));
             int64_t first = index % g.blocks * g.each;
-            finish_block(total, first, smaller_of(g.each, results - first), index / g.blocks);
+            finish_lines<S, by_column>(epilogue, total, lines, g.each, first, smaller_of(g.each, results - first), index / g.blocks);
         }
     });
 }
@@ -238,18 +239,25 @@ inline bool matmul_streamed(int threads, const matmul_shape& shape, const operan
                             void* workspace) {
     const bool few_rows = shape.rows <= few_lines, few_columns = shape.columns <= few_lines;
     const operand<B> b_turned{b.data, b.column_stride, b.row_stride, b.batch_stride};
-    if (few_columns && a.column_stride == 1) {
-        auto f_turned = exchange_order(f_b);
-        streamed_product<S, false, false>(threads, shape, b_turned, a, f_turned, f_a, epilogue, workspace);
-    } else if (few_rows && b.column_stride == 1) {
-        streamed_product<S, true, true>(threads, shape, a, b_turned, f_a, f_b, epilogue, workspace);
-    } else if (few_rows && b.row_stride == 1) {
-        auto f_turned = exchange_order(f_b);
-        streamed_product<S, true, false>(threads, shape, a, b_turned, f_a, f_turned, epilogue, workspace);
-    } else {
-        return false;
+    if constexpr ((S::streaming & 2) != 0) {
+        if (few_columns && a.column_stride == 1) {
+            auto f_turned = exchange_order(f_b);
+            streamed_product<S, false, false>(threads, shape, b_turned, a, f_turned, f_a, epilogue, workspace);
+            return true;
+        }
     }
-    return true;
+    if constexpr ((S::streaming & 1) != 0) {
+        if (few_rows && b.column_stride == 1) {
+            streamed_product<S, true, true>(threads, shape, a, b_turned, f_a, f_b, epilogue, workspace);
+            return true;
+        }
+        if (few_rows && b.row_stride == 1) {
+            auto f_turned = exchange_order(f_b);
+            streamed_product<S, true, false>(threads, shape, a, b_turned, f_a, f_turned, epilogue, workspace);
+            return true;
+        }
+    }
+    return false;
 }
 
 }  // namespace detail
