@@ -264,6 +264,8 @@ def _solved(extent: Expr) -> tuple[str, int] | None:
 
 
 def _bytes(scratch: Scratch, axes: _Axes) -> str:
+    if scratch.bytes_text:
+        return f"(({scratch.bytes_text} + 63) & ~int64_t(63))"
     count = axes.expression(scratch.count)
     threads = "threads * " if scratch.per_thread else ""
     return f"(({threads}({count}) * int64_t(sizeof({scratch.element})) + 63) & ~int64_t(63))"

@@ -117,6 +117,37 @@ def stripe() -> Parameter:
     )
 
 
+_TILES = {
+    "avx512": ("4x4", "6x4", "8x3", "8x2", "12x2", "14x2"),
+    "neon": ("4x4", "6x4", "8x3", "8x2"),
+    "sve": ("4x4", "6x4", "8x3", "8x2"),
+}
+_FEW_REGISTERS = ("3x3", "4x2", "4x3", "6x2")
+
+
+def products(device: Device) -> list[Parameter]:
+    """Decisions of matrix products; each product of a candidate shares them."""
+    tiles = _TILES.get(device.simd, _FEW_REGISTERS)
+    return [
+        Parameter(
+            name="register_tile",
+            values=tiles,
+            default=tiles[-1],
+            meaning="rows x vectors of the result that stay in registers",
+        ),
+        Parameter(
+            name="depth_block", values=(128, 192, 256, 384, 512), default=256, meaning="terms of the sum packed at a time"
+        ),
+        Parameter(
+            name="row_block", values=(56, 112, 252, 504, 1008), default=504, meaning="rows of the left operand packed at a time"
+        ),
+        Parameter(
+            name="column_block", values=(256, 512, 1024, 2048), default=1024, meaning="columns done before packing again"
+        ),
+        Parameter(name="depth_unroll", values=(1, 2, 4), default=2, meaning="terms of the sum in one loop step"),
+    ]
+
+
 def legal(parameter: Parameter, value: ParameterValue) -> bool:
     """Whether a value is one of the parameter's own (1 and True are different)."""
     return any(v == value and type(v) is type(value) for v in parameter.values)

@@ -10,17 +10,20 @@ from kernelwright.agents.drafter.assembly import Assembly
 from kernelwright.agents.drafter.codegen.functions import EXPENSIVE
 from kernelwright.agents.drafter.codegen.loops import Scratch
 from kernelwright.agents.drafter.codegen.writing import write_kernel
-from kernelwright.agents.drafter.fusion import Kernel, LoopKernel, Planner
+from kernelwright.agents.drafter.fusion import Kernel, LoopKernel, OpaqueKernel, Planner
 from kernelwright.agents.drafter.index import Atom
 from kernelwright.agents.drafter.lowering import lower
 from kernelwright.agents.drafter.nest import lane_candidates, nest_of
-from kernelwright.agents.drafter.values import Program, Value
+from kernelwright.agents.drafter.values import Contraction, Program, Value
 from kernelwright.agents.proposing import Parameter, ParameterSpace
 from kernelwright.core.dtypes import DType
 from kernelwright.platforms.candidates import Candidate, Origin, ParameterValue
 from kernelwright.platforms.device import Device
 from kernelwright.tasks.graph import Graph
 from kernelwright.tasks.model import Task
+
+HEADERS = ("kw_matmul.h", "kw_attention.h")
+"""Included where a source uses them."""
 
 Values = dict[str, ParameterValue]
 
@@ -61,7 +64,7 @@ class DraftTemplate:
         ) -> tuple[list[str], list[Scratch]]:
             return write_kernel(kernel, set(self.planner.memory), pointers, sizes, used, values, self.facts.axes)
 
-        source = f"// {self.why}\n{assembly.source(write)}"
+        source = f"// {self.why}\n{assembly.source(write, HEADERS)}"
         return Candidate(
             language="cpp",
             sources={"kernel.cpp": source},
@@ -147,5 +150,7 @@ def _parameters(facts: Facts, planner: Planner) -> tuple[Parameter, ...]:
             found.append(spaces.stripe())
         if any(n.outer and n.inner and n not in columns for n in nests):
             found += [spaces.schedule(), spaces.rows_per_block()]
+    if any(isinstance(k, OpaqueKernel) and isinstance(k.value, Contraction) for k in planner.kernels):
+        found += spaces.products(facts.device)
     found.append(spaces.threads(facts.device))
     return tuple(found)

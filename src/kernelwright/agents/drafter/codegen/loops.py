@@ -24,6 +24,8 @@ class Scratch:
     element: str
     count: Expr
     per_thread: bool = True
+    bytes_text: str = ""
+    """The number of bytes as text over the sizes and `threads`, in place of `count`."""
 
 
 class LoopWriter:

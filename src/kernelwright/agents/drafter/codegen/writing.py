@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 
 from kernelwright.agents.drafter.codegen.columns import ColumnScanWriter, ColumnSplitWriter, ColumnWriter
 from kernelwright.agents.drafter.codegen.loops import ElementwiseWriter, LoopWriter, RowWriter, Scratch
+from kernelwright.agents.drafter.codegen.products import ProductWriter, title
 from kernelwright.agents.drafter.codegen.split import SplitWriter
-from kernelwright.agents.drafter.fusion import Kernel, LoopKernel
+from kernelwright.agents.drafter.fusion import Kernel, LoopKernel, OpaqueKernel
 from kernelwright.agents.drafter.index import Atom, Expr, to_dim, variable
 from kernelwright.agents.drafter.index import ONE as ONE_EXPR
 from kernelwright.agents.drafter.nest import Nest, lane_candidates, nest_of, span
-from kernelwright.agents.drafter.values import Value, display_name
+from kernelwright.agents.drafter.values import Contraction, Value, display_name
 from kernelwright.core.dimensions import evaluate_dim
 from kernelwright.platforms.candidates import ParameterValue
 
@@ -30,7 +31,7 @@ def write_kernel(
 ) -> tuple[list[str], list[Scratch]]:
     """The statements of one kernel, and the scratch memory it wants."""
     if not isinstance(kernel, LoopKernel):
-        raise ValueError("matrix products have no writer yet")
+        return _write_opaque(kernel, pointers, sizes, used, values)
     nest = nest_of(kernel, memory)
     if not nest.outer and not nest.inner:
         _add_unit_loop(nest)
@@ -51,6 +52,19 @@ def write_kernel(
     stores = ", ".join(display_name(r.stored.name) for r in nest.roots)
     head = [f"// Computes {stores}.", f"constexpr int W = {writer.lanes}, U = {writer.unroll};", "(void)U;"]
     return [*head, *lines], writer.scratch
+
+
+def _write_opaque(
+    kernel: OpaqueKernel,
+    pointers: dict[int, str],
+    sizes: Callable[[Atom], str],
+    used: set[str],
+    values: Mapping[str, ParameterValue],
+) -> tuple[list[str], list[Scratch]]:
+    if isinstance(kernel.value, Contraction):
+        products = ProductWriter(kernel, pointers, sizes, used, values)
+        return [title(kernel), *products.write()], products.scratch
+    raise ValueError(f"no kernel for {kernel.value.name}")
 
 
 def _column_writer(

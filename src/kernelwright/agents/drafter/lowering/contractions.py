@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kernelwright.agents.drafter.lowering.registry import Builder, Unsupported, broadcast, lowers, viewed
+from kernelwright.agents.drafter.index import ZERO, Expr, coefficient, flatten, substitute
+from kernelwright.agents.drafter.lowering.registry import Builder, Unsupported, broadcast, lowers, materialised
 from kernelwright.agents.drafter.lowering.views import permuted, reshaped
-from kernelwright.agents.drafter.values import Attention, Contraction, Tensor, axis_variables, whole
+from kernelwright.agents.drafter.values import Access, Attention, Contraction, Shape, Tensor, axis_variables, whole
 from kernelwright.core.dtypes import DType
 from kernelwright.tasks.graph import Node
 
@@ -14,9 +15,39 @@ def contracted(builder: Builder, left: Tensor, right: Tensor) -> Tensor:
     if left.dtype not in (DType.FLOAT32, DType.FLOAT64, DType.BFLOAT16, DType.FLOAT16):
         raise Unsupported("a matrix product of integers")
     shape = (*left.shape[:-1], right.shape[-1])
+    left, right = (t if strided(t) else materialised(builder, t) for t in (left, right))
     return whole(
         Contraction(builder.fresh("product"), left.dtype, shape, left.access, right.access, left.shape[-1])
     )
+
+
+def strided(tensor: Tensor) -> bool:
+    """Whether the elements lie at fixed strides, its leading dimensions as one."""
+    steps = strides(tensor.access, tensor.shape)
+    if steps is None:
+        return False
+    *batch, _, _ = steps
+    sizes = tensor.shape[: len(batch)]
+    return all(batch[i] == batch[i + 1] * sizes[i + 1] for i in range(len(batch) - 1))
+
+
+def strides(access: Access, shape: Shape) -> list[Expr] | None:
+    """The distance in memory of neighbours along each dimension of a view; None where it is not fixed."""
+    offset = flatten(access.index, access.value.shape)
+    found: list[Expr] = []
+    for place in axis_variables(shape):
+        atom = place.single
+        step = ZERO if atom is None else coefficient(offset, atom)
+        if step is None or step.variables() or any(a.kind in ("element", "wrap") for a in step.atoms()):
+            return None
+        found.append(step)
+    return found
+
+
+def base_offset(access: Access, shape: Shape) -> Expr:
+    """Where the view's first element lies."""
+    offset = flatten(access.index, access.value.shape)
+    return substitute(offset, {a: ZERO for p in axis_variables(shape) if (a := p.single) is not None})
 
 
 @lowers("mm.default", "bmm.default", "matmul.default")
@@ -93,7 +124,3 @@ def _attention(builder: Builder, node: Node) -> Tensor | list[Tensor | None]:
     )
     return [result, *([None] * (len(node.outputs) - 1))]
 
-
-def rows_of(tensor: Tensor) -> Tensor:
-    """The tensor as a view of itself (used where an access must be over fresh variables)."""
-    return viewed(tensor, tensor.shape, list(axis_variables(tensor.shape)))
