@@ -45,15 +45,18 @@ class Journal:
         Raises:
             ResumeError: its files are damaged.
         """
-        folder.drop_torn_lines()
         journal = cls(folder, archive, header.run)
+        journal.sync()
         journal.steps = folder.read("steps.jsonl", StepRecord)
         journal.attempts = folder.attempts()
         journal.finalists = folder.finalists()
         journal.calls = folder.model_calls()
-        # The ledger may lack what was written to the folder just before a kill.
-        index(archive, folder)
         return journal
+
+    def sync(self) -> None:
+        """Drop a torn last line, and give the ledger what it lacks: a stop may come between folder and ledger."""
+        self._folder.drop_torn_lines()
+        index(self._archive, self._folder)
 
     @property
     def path(self) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 from kernelwright import __version__
 from kernelwright.agents.events import Event, Note, Observer, PhaseStarted, RunFinished, RunStarted
 from kernelwright.agents.journal import Journal
-from kernelwright.agents.preset import load_preset
+from kernelwright.agents.preset import Preset, load_preset
 from kernelwright.agents.proposing import Proposer
 from kernelwright.agents.registry import make_proposers
 from kernelwright.agents.run import Budget, RunConfig, RunResult
@@ -101,7 +101,7 @@ def run_search(
             spending.tokens = sum(c.input_tokens + c.output_tokens for c in journal.calls)
             spending.cost_usd = sum(c.cost_usd or 0.0 for c in journal.calls)
             with judge.open(header.task) as session:
-                usable = _proposers(config, session, spending, proposers, emit)
+                usable = _proposers(config, preset, session, spending, given=proposers, emit=emit)
                 left = preset.only(frozenset(usable))
                 if left is None:
                     raise UsageError(f"no proposer of preset {preset.name!r} is available", hint="see doctor")
@@ -161,7 +161,9 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield f"{prefix}{key}", value
 
 
-def _new_header(place: RunFolder, config: RunConfig, judge: Judge, device: Device, emit: Any) -> RunHeader:
+def _new_header(
+    place: RunFolder, config: RunConfig, judge: Judge, device: Device, emit: Callable[[Event], None]
+) -> RunHeader:
     if place.has_run:
         raise UsageError(f"{place.path} holds a run already", hint="--resume continues it; or choose another folder")
     emit(PhaseStarted(phase="audit", detail=config.request.target))
@@ -192,12 +194,13 @@ def _checked_header(place: RunFolder, config: RunConfig, device: Device) -> RunH
 
 def _proposers(
     config: RunConfig,
+    preset: Preset,
     session: TaskSession,
     spending: Spending,
+    *,
     given: Mapping[str, Proposer] | None,
-    emit: Any,
+    emit: Callable[[Event], None],
 ) -> dict[str, Proposer]:
-    preset = load_preset(config.preset)
     mine = dict(given or {})
     steps = {name: spec for name, spec in preset.steps.items() if spec.proposer not in mine}
     if steps:

@@ -84,8 +84,22 @@ class Search:
 
     def interrupted(self) -> RunResult:
         """The result of a run that the user stopped: what is known, and no claim that was not measured again."""
-        result = self._result("interrupted", None)
-        self._journal.finish(result, None)
+        known = SearchState()
+        for recorded in self._journal.attempts:
+            known.add_attempt(Attempt(candidate=recorded.candidate, evaluation=recorded.evaluation))
+        best = known.best
+        reason = "interrupted before its best was measured again" if best else "interrupted before anything was right"
+        result = self._result(
+            "interrupted",
+            ending.Verdict(
+                winner=best.candidate.id if best else None,
+                evaluation=best.evaluation if best else None,
+                outcome="baseline_kept" if best else "failed",
+                reason=reason,
+            ),
+        )
+        self._journal.sync()
+        self._journal.finish(result, best.evaluation if best else None)
         return result
 
     def _prepare(self) -> None:
@@ -254,12 +268,7 @@ class Search:
         self._emit(RunFinished(result=result))
         return result
 
-    def _result(self, stop: StopReason, verdict: ending.Verdict | None) -> RunResult:
-        best = self._state.best
-        if verdict is None:
-            known = "nothing is measured again yet" if best else "nothing was right yet"
-            outcome = "baseline_kept" if best else "failed"
-            verdict = ending.Verdict(best.candidate.id if best else None, None, outcome, f"interrupted: {known}")
+    def _result(self, stop: StopReason, verdict: ending.Verdict) -> RunResult:
         return RunResult.model_validate(
             {
                 "run": self._journal.run,
@@ -271,7 +280,7 @@ class Search:
                 "best": verdict.winner,
                 "finalists": tuple(self._finalists),
                 "baselines": self._baselines,
-                "evaluations": len(self._state.attempts),
+                "evaluations": len(self._journal.attempts),
                 "seconds": self._spending.clock.elapsed(),
                 "tokens": self._spending.tokens,
                 "cost_usd": self._spending.cost_usd,

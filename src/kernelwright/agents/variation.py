@@ -133,16 +133,16 @@ def _cross(templates: dict[str, Template], context: Context, rng: Random) -> Ite
 
 
 def _neighbour(templates: dict[str, Template], context: Context, rng: Random) -> Iterator[Draw]:
-    """Every point one step away from the parents, each once, in random order."""
-    moves: list[Draw] = []
+    """Every point one step away: of the first parent in random order, then of the next one."""
     for parent, template in _placed(templates, context):
+        moves: list[Draw] = []
         for parameter in template.space.parameters:
             before = parent.candidate.parameters.get(parameter.name)
             for value in () if before is None else _nearest(parameter, before):
                 values = {**parent.candidate.parameters, parameter.name: value}
                 moves.append((template, values, (parent,), f"{parameter.name} {before} → {value}"))
-    rng.shuffle(moves)
-    yield from moves
+        rng.shuffle(moves)
+        yield from moves
 
 
 _MOVES: dict[str, Callable[[dict[str, Template], Context, Random], Iterator[Draw]]] = {
