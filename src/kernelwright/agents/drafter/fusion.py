@@ -335,7 +335,7 @@ class Planner:
             return False
         own = axis_variables(value.shape)
         hits = self._walk(value, own).hits
-        if len({id(v) for v, _ in hits}) != 1 or not isinstance(hits[0][0], Contraction):
+        if len({id(v) for v, _ in hits}) != 1 or not isinstance(hits[0][0], Contraction | Attention):
             return False
         product = hits[0][0]
         index = own

@@ -148,6 +148,16 @@ def products(device: Device) -> list[Parameter]:
     ]
 
 
+def attention() -> list[Parameter]:
+    """Decisions of attention."""
+    return [
+        Parameter(
+            name="key_block", values=(64, 128, 256, 512), default=256, meaning="keys between two updates of the softmax"
+        ),
+        Parameter(name="query_tiles", values=(1, 2, 4), default=2, meaning="tiles of queries that share a block of keys"),
+    ]
+
+
 def legal(parameter: Parameter, value: ParameterValue) -> bool:
     """Whether a value is one of the parameter's own (1 and True are different)."""
     return any(v == value and type(v) is type(value) for v in parameter.values)

@@ -14,7 +14,7 @@ from kernelwright.agents.drafter.fusion import Kernel, LoopKernel, OpaqueKernel,
 from kernelwright.agents.drafter.index import Atom
 from kernelwright.agents.drafter.lowering import lower
 from kernelwright.agents.drafter.nest import lane_candidates, nest_of
-from kernelwright.agents.drafter.values import Contraction, Program, Value
+from kernelwright.agents.drafter.values import Attention, Contraction, Program, Value
 from kernelwright.agents.proposing import Parameter, ParameterSpace
 from kernelwright.core.dtypes import DType
 from kernelwright.platforms.candidates import Candidate, Origin, ParameterValue
@@ -152,5 +152,7 @@ def _parameters(facts: Facts, planner: Planner) -> tuple[Parameter, ...]:
             found += [spaces.schedule(), spaces.rows_per_block()]
     if any(isinstance(k, OpaqueKernel) and isinstance(k.value, Contraction) for k in planner.kernels):
         found += spaces.products(facts.device)
+    if any(isinstance(k, OpaqueKernel) and isinstance(k.value, Attention) for k in planner.kernels):
+        found += spaces.attention()
     found.append(spaces.threads(facts.device))
     return tuple(found)

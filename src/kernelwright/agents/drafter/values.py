@@ -136,6 +136,8 @@ class Attention(Value):
     keys: Access | None = None
     content: Access | None = None
     mask: Access | None = None
+    sizes: Shape = ()
+    """Heads of keys, number of keys, width of queries and keys."""
     causal: bool = False
     scale: float | None = None
 

@@ -18,8 +18,8 @@ _BATCH_LEFT = 2
 """Dimensions of one matrix."""
 
 
-class ProductWriter:
-    """Prints one product and its epilogue."""
+class OpaqueWriter:
+    """What products and attentions share: operands in memory, an epilogue that stores."""
 
     def __init__(
         self,
@@ -29,13 +29,35 @@ class ProductWriter:
         used: set[str],
         values: Mapping[str, ParameterValue],
     ) -> None:
-        assert isinstance(kernel.value, Contraction)
-        self.product, self.roots, self.values, self.sizes = kernel.value, kernel.roots, values, sizes
+        self.kernel, self.roots, self.values, self.sizes = kernel, kernel.roots, values, sizes
         self.outputs = {id(r.stored): pointers[id(r.stored)] for r in kernel.roots}
         own = set(self.outputs)
         self.pointers = pointers
         self.emit = Emitter({k: v for k, v in pointers.items() if k not in own}, sizes, used)
         self.scratch: list[Scratch] = []
+
+    def text(self, expression: Expr) -> str:
+        """A size as text."""
+        return render(expression, self.sizes)
+
+    def store(self, root: Root, operand: Operand) -> str:
+        place, _ = self.emit.integer(flatten(root.index, root.stored.shape))
+        pointer = self.outputs[id(root.stored)]
+        address = pointer if place == "0" else f"{pointer} + {place}"
+        if self.emit.lane is None:
+            return f"kw::store({address}, {stored_number(operand, root.stored.dtype)});"
+        wide = operand if operand.lanes else Operand(widened(operand), operand.ctype, operand.depth, True)
+        return f"write({address}, {storable(wide, root.stored.dtype)}, lanes);"
+
+
+class ProductWriter(OpaqueWriter):
+    """Prints one product and its epilogue."""
+
+    @property
+    def product(self) -> Contraction:
+        """The product at work."""
+        assert isinstance(self.kernel.value, Contraction)
+        return self.kernel.value
 
     def write(self) -> list[str]:
         """The kernel's statements."""
@@ -61,10 +83,6 @@ class ProductWriter:
             f"kw::matmul<Schedule>(threads, {{{shape}}}, {left}, {right},",
             f"                     kw::as_stored(), kw::as_stored(), epilogue, {room});",
         ]
-
-    def text(self, expression: Expr) -> str:
-        """A size as text."""
-        return render(expression, self.sizes)
 
     def _vector(self) -> str:
         return f"kw::vec<{compute(self.product.dtype)}, W>"
@@ -102,17 +120,8 @@ class ProductWriter:
             if emit.lane is None:
                 block.lines.append("const int lane = 0;")
             for root in self.roots:
-                block.lines.append(self._store(root, emit.value(root.value, root.index)))
+                block.lines.append(self.store(root, emit.value(root.value, root.index)))
             return [*lines, *emit.blocks[0].lines, *block.lines]
-
-    def _store(self, root: Root, operand: Operand) -> str:
-        place, _ = self.emit.integer(flatten(root.index, root.stored.shape))
-        pointer = self.outputs[id(root.stored)]
-        address = pointer if place == "0" else f"{pointer} + {place}"
-        if self.emit.lane is None:
-            return f"kw::store({address}, {stored_number(operand, root.stored.dtype)});"
-        wide = operand if operand.lanes else Operand(widened(operand), operand.ctype, operand.depth, True)
-        return f"write({address}, {storable(wide, root.stored.dtype)}, lanes);"
 
 
 def compute(dtype: DType) -> str:

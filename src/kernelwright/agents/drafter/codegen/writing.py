@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from kernelwright.agents.drafter.codegen.attentions import AttentionWriter
 from kernelwright.agents.drafter.codegen.columns import ColumnScanWriter, ColumnSplitWriter, ColumnWriter
 from kernelwright.agents.drafter.codegen.loops import ElementwiseWriter, LoopWriter, RowWriter, Scratch
 from kernelwright.agents.drafter.codegen.products import ProductWriter, title
@@ -12,7 +13,7 @@ from kernelwright.agents.drafter.fusion import Kernel, LoopKernel, OpaqueKernel
 from kernelwright.agents.drafter.index import Atom, Expr, to_dim, variable
 from kernelwright.agents.drafter.index import ONE as ONE_EXPR
 from kernelwright.agents.drafter.nest import Nest, lane_candidates, nest_of, span
-from kernelwright.agents.drafter.values import Contraction, Value, display_name
+from kernelwright.agents.drafter.values import Attention, Contraction, Value, display_name
 from kernelwright.core.dimensions import evaluate_dim
 from kernelwright.platforms.candidates import ParameterValue
 
@@ -31,7 +32,7 @@ def write_kernel(
 ) -> tuple[list[str], list[Scratch]]:
     """The statements of one kernel, and the scratch memory it wants."""
     if not isinstance(kernel, LoopKernel):
-        return _write_opaque(kernel, pointers, sizes, used, values)
+        return _write_opaque(kernel, pointers, sizes, used, values, axes)
     nest = nest_of(kernel, memory)
     if not nest.outer and not nest.inner:
         _add_unit_loop(nest)
@@ -60,10 +61,14 @@ def _write_opaque(
     sizes: Callable[[Atom], str],
     used: set[str],
     values: Mapping[str, ParameterValue],
+    axes: Mapping[str, int],
 ) -> tuple[list[str], list[Scratch]]:
     if isinstance(kernel.value, Contraction):
         products = ProductWriter(kernel, pointers, sizes, used, values)
         return [title(kernel), *products.write()], products.scratch
+    if isinstance(kernel.value, Attention):
+        attention = AttentionWriter(kernel, pointers, sizes, used, values)
+        return [f"// Attention: {display_name(kernel.roots[0].stored.name)}.", *attention.write(axes)], attention.scratch
     raise ValueError(f"no kernel for {kernel.value.name}")
 
 

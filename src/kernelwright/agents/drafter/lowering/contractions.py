@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kernelwright.agents.drafter.index import ZERO, Expr, coefficient, flatten, substitute
+from kernelwright.agents.drafter.index import ONE, ZERO, Expr, coefficient, flatten, substitute
+from kernelwright.agents.drafter.lowering.normalization import normal_weights
+from kernelwright.agents.drafter.lowering.pointwise import Formula
 from kernelwright.agents.drafter.lowering.registry import Builder, Unsupported, broadcast, lowers, materialised
 from kernelwright.agents.drafter.lowering.views import permuted, reshaped
 from kernelwright.agents.drafter.values import Access, Attention, Contraction, Shape, Tensor, axis_variables, whole
@@ -99,7 +101,6 @@ def _linear(builder: Builder, node: Node) -> Tensor:
 def _attention(builder: Builder, node: Node) -> Tensor | list[Tensor | None]:
     query, keys, content = (builder.tensor(node, i) for i in range(3))
     flash = "flash" in node.op
-    causal = builder.flag(node, 4 if flash else 5, "is_causal")
     if builder.number(node, 3 if flash else 4, "dropout_p", 0.0) != 0.0:
         raise Unsupported("dropout")
     mask = builder.optional_tensor(node, 99 if flash else 3, "attn_mask")
@@ -107,20 +108,61 @@ def _attention(builder: Builder, node: Node) -> Tensor | list[Tensor | None]:
         zero, low = builder.scalar(0.0, query.dtype), builder.scalar(float("-inf"), query.dtype)
         mask = builder.map("where", query.dtype, mask, zero, low)
     scale = builder.literal(node, 99, "scale", None)
-    if any(len(t.shape) != 4 for t in (query, keys, content)) or query.shape[:2] != keys.shape[:2]:
-        raise Unsupported("heads that are shared or missing")
-    result = whole(
-        Attention(
-            builder.fresh("attention"),
-            query.dtype,
-            (*query.shape[:3], content.shape[3]),
-            query.access,
-            keys.access,
-            content.access,
-            None if mask is None else broadcast(mask, (*query.shape[:3], keys.shape[2])).access,
-            causal,
-            float(scale) if isinstance(scale, int | float) else None,
-        )
-    )
+    factor = float(scale) if isinstance(scale, int | float) else None
+    causal = builder.flag(node, 4 if flash else 5, "is_causal")
+    shape = builder.output_shape(node)
+    if query.dtype is DType.FLOAT64:
+        result = _spelled_out(builder, query, keys, content, mask, causal, factor)
+    else:
+        four = [reshaped(t, _four(t.shape)) for t in (query, keys, content)]
+        result = reshaped(attended(builder, four[0], four[1], four[2], mask, causal, factor), shape)
     return [result, *([None] * (len(node.outputs) - 1))]
 
+
+def _four(shape: Shape) -> Shape:
+    """[batch, heads, length, width] of what may lack heads or batch."""
+    if len(shape) > 4 or len(shape) < 2:
+        raise Unsupported("more than one batch dimension")
+    *lead, length, width = shape
+    return (*lead, *([ONE] * (2 - len(lead))), length, width)
+
+
+def attended(
+    builder: Builder, query: Tensor, keys: Tensor, content: Tensor, mask: Tensor | None, causal: bool, scale: float | None
+) -> Tensor:
+    """Attention over [batch, heads, length, width]; several query heads may share a head of keys."""
+    if query.shape[0] != keys.shape[0] or keys.shape[:3] != content.shape[:3]:
+        raise Unsupported("batches that differ")
+    query, keys, content = (
+        t if strides(t.access, t.shape) is not None else materialised(builder, t) for t in (query, keys, content)
+    )
+    wide = None if mask is None else broadcast(mask, (*query.shape[:3], keys.shape[2]))
+    shape = (*query.shape[:3], content.shape[3])
+    accesses = (query.access, keys.access, content.access, None if wide is None else wide.access)
+    sizes = (keys.shape[1], keys.shape[2], query.shape[3])
+    return whole(Attention(builder.fresh("attention"), query.dtype, shape, *accesses, sizes, causal, scale))
+
+
+def _spelled_out(
+    builder: Builder, query: Tensor, keys: Tensor, content: Tensor, mask: Tensor | None, causal: bool, scale: float | None
+) -> Tensor:
+    """Attention as two products and a softmax, in the type of the data."""
+    f = Formula(builder, query.dtype)
+    if query.shape[:-2] != keys.shape[:-2]:
+        raise Unsupported("heads that are shared, in float64")
+    last = len(keys.shape) - 1
+    turned = permuted(keys, [*range(last - 1), last, last - 1])
+    scores = contracted(builder, query, turned)
+    if scale is None:
+        width = builder.cast(builder.position(query.shape[-1], ()), f.dtype)
+        scores = f("mul", scores, f("rsqrt", width))
+    else:
+        scores = f("mul", scores, scale)
+    if causal:
+        *_, row, column = axis_variables(scores.shape)
+        behind = builder.position(column - row, scores.shape)
+        seen = builder.map("le", DType.BOOL, behind, builder.scalar(0, DType.INT64))
+        scores = f.choose(seen, scores, float("-inf"))
+    if mask is not None:
+        scores = f("add", scores, builder.cast(mask, f.dtype))
+    return contracted(builder, normal_weights(builder, scores, last), content)

@@ -32,6 +32,15 @@ def _softmax(builder: Builder, node: Node) -> Tensor:
     return result
 
 
+def normal_weights(builder: Builder, tensor: Tensor, axis: int) -> Tensor:
+    """The softmax of `tensor` along `axis`."""
+    f = Formula(builder, tensor.dtype)
+    top = kept_dims(reduced(builder, "max", tensor, (axis,), tensor.dtype), (axis,))
+    weights = f("exp", f("sub", tensor, top))
+    total = kept_dims(reduced(builder, "sum", weights, (axis,), tensor.dtype), (axis,))
+    return f("mul", weights, f("reciprocal", total))
+
+
 def _affine(f: Formula, tensor: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     if weight is not None:
         tensor = f("mul", tensor, f.builder.cast(weight, f.dtype))
