@@ -36,7 +36,7 @@ struct no_bias {
 
 // depth: the largest head depth (of keys and of values), a multiple of 16. key_block: keys of one softmax step. query_tiles:
 // register tiles of queries that go through one block of keys together. Register tile as in `matmul_schedule`.
-template <int depth_ = 64, int key_block_ = 128, int query_tiles_ = 4, int tile_rows_ = matmul_schedule<float>::tile_rows,
+template <int depth_ = 64, int key_block_ = 256, int query_tiles_ = 2, int tile_rows_ = matmul_schedule<float>::tile_rows,
           int tile_vectors_ = matmul_schedule<float>::tile_vectors, int unroll_ = 2>
 struct attention_schedule {
     static constexpr int W = native_lanes<float>;

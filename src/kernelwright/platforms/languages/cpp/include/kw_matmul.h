@@ -37,8 +37,8 @@ struct matmul_shape {
 // one loop iteration. streaming: products of at most eight rows (1), columns (2) or either (3) read the large operand once,
 // without packing; 0: never, which compiles in a third of the time.
 template <class T = float, int tile_rows_ = register_count == 32 ? (register_bytes == 64 ? 14 : 8) : 6,
-          int tile_vectors_ = register_count == 32 && register_bytes == 16 ? 3 : 2, int depth_block_ = 256, int row_block_ = 504,
-          int column_block_ = 1024, int unroll_ = 2, int streaming_ = 3>
+          int tile_vectors_ = register_count == 32 && register_bytes == 16 ? 3 : 2, int depth_block_ = 384, int row_block_ = 504,
+          int column_block_ = 2048, int unroll_ = 2, int streaming_ = 3>
 struct matmul_schedule {
     typedef T type;
     static constexpr int W = native_lanes<T>;
