@@ -129,6 +129,7 @@ def no_proxy(monkeypatch):
 @pytest.fixture
 def serve():
     """`serve(Reply(...), ...)` starts a server; all are closed after the test."""
+    pytest.importorskip("openai")
     servers: list[ScriptedServer] = []
 
     def start(*replies: Reply) -> ScriptedServer:

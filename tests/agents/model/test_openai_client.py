@@ -11,6 +11,8 @@ from kernelwright.agents.model.client import CallFailure, Completion, Message, M
 from kernelwright.agents.model.openai_client import OpenAIClient
 from kernelwright.core.errors import EnvironmentProblem, UsageError
 
+pytest.importorskip("openai")
+
 REQUEST = ModelRequest(
     model="scripted",
     messages=(Message(role="system", content="be brief"), Message(role="user", content="write")),
