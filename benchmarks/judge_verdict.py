@@ -2,8 +2,9 @@
 
     python benchmarks/judge_verdict.py [--verdicts 15] [--evaluations 60]
 
-Memory is the proportional set size (shared pages divided among their owners) of every process below this one: the
-judge's server and its runners. Only one set of the task's own tensors is taken off, not the copies that timing rotates.
+Memory is the proportional set size (shared pages divided among their owners) of every process of the judge: its server,
+the runners, the compilers, and what the trusted side adds to this process. Only one set of the task's own tensors is
+taken off, not the copies that timing rotates.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.agents.run import Budget
@@ -91,7 +93,7 @@ def verdicts(judge: Judge, device: Device, count: int) -> dict:
         "first_seconds": seconds[0],
         "stages": stages[1:],
         "outcomes": outcomes,
-        "peak_gbytes_above_tensors": (peak[0] - tensors) / 1e9,
+        **peak.above(tensors),
     }
 
 
@@ -108,18 +110,36 @@ def whole_search(judge: Judge, device: Device, evaluations: int) -> dict:
         "evaluations": found.result.evaluations,
         "outcome": found.result.outcome,
         "stop_reason": found.result.stop_reason,
-        "peak_gbytes_above_tensors": (peak[0] - tensors) / 1e9,
+        **peak.above(tensors),
     }
 
 
+@dataclass
+class Peak:
+    """The largest sum seen, and what it was made of."""
+
+    total: int = 0
+    processes: tuple[int, ...] = ()
+    """Bytes of each process, largest first; what this process added comes among them."""
+
+    def above(self, tensors: int) -> dict[str, object]:
+        """The row's entries, 10**9 bytes."""
+        return {
+            "peak_gbytes_above_tensors": (self.total - tensors) / 1e9,
+            "peak_processes_gbytes": [round(size / 1e9, 3) for size in self.processes if size > 10_000_000],
+        }
+
+
 @contextlib.contextmanager
-def peak_memory(every: float = 0.05) -> Iterator[list[float]]:
-    """The largest sum, in bytes, of the memory of all processes below this one while the context is open."""
-    peak, done = [0.0], threading.Event()
+def peak_memory(every: float = 0.05) -> Iterator[Peak]:
+    """The largest memory of all processes below this one, and of what this one adds, while the context is open."""
+    peak, done, before = Peak(), threading.Event(), _memory(os.getpid())
 
     def watch() -> None:
         while not done.wait(every):
-            peak[0] = max(peak[0], float(sum(map(_memory, descendants(os.getpid())))))
+            sizes = [max(0, _memory(os.getpid()) - before), *map(_memory, descendants(os.getpid()))]
+            if sum(sizes) > peak.total:
+                peak.total, peak.processes = sum(sizes), tuple(sorted(sizes, reverse=True))
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
