@@ -30,15 +30,6 @@ def declared(text: str) -> tuple[DType, tuple[int | str, ...]]:
     return DType(dtype), tuple(int(d) if d.isdigit() else d for d in parts)
 
 
-class _Module(torch.nn.Module):
-    def __init__(self, function: Function) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, tensors: tuple[torch.Tensor, ...] | torch.Tensor, *more: torch.Tensor) -> object:
-        return self.function(tensors, *more)
-
-
 @dataclass
 class _Reference:
     function: Function
@@ -106,6 +97,15 @@ class Case:
     def inputs(self, axes: dict[str, int], seed: int = 0) -> tuple[torch.Tensor, ...]:
         return tuple(draw(s, axes, seed + i, self.top) for i, s in enumerate(self.specs))
 
+    def size_sets(self) -> list[dict[str, int]]:
+        """Usual sizes, the smallest, and odd ones that leave tails everywhere."""
+        odd = {name: 13 + 6 * i for i, name in enumerate(self.defaults)}
+        small = {name: 1 for name in self.defaults}
+        for axis in ("H", "W", "N"):
+            small.update({axis: 5} if axis in small else {})
+        fixed = {name: self.defaults[name] for name in self.graph.static_axes}
+        return [self.defaults, {**small, **fixed}, {**odd, **fixed}]
+
     def templates(self) -> Sequence[DraftTemplate]:
         return templates(self.task, self.graph, self.device)
 
@@ -160,3 +160,8 @@ class Case:
 @pytest.fixture(scope="session")
 def device() -> Device:
     return detect_device(measure=False)
+
+
+@pytest.fixture(scope="session")
+def bench() -> type[Case]:
+    return Case

@@ -374,6 +374,8 @@ class Planner:
                 if index is not None and set(atoms_of(index)) == loops and len(atoms_of(index)) == len(loops):
                     first = kernel.roots[0]
                     other.roots.append(Root(first.stored, first.value, index))
+                    others = [v for v in other.reads if v is not first.stored]
+                    other.reads = list(dict.fromkeys([*others, *kernel.reads]))
                     self.kernels.remove(kernel)
                     break
 
