@@ -60,15 +60,12 @@ def hidden_workloads(task: Task, generator: Generator) -> tuple[Workload, ...]:
 
 def legal_size(axis: Axis, target: int, *, odd: bool) -> int:
     """The legal size nearest to `target`; an odd multiple of the axis's step where `odd` and that exists."""
-    top = axis.maximum if axis.maximum is not None else max(axis.default, target)
-    low, step = max(axis.minimum, 1), axis.multiple
-    factor = max(1, round(min(max(target, low), top) / step))
+    step = axis.multiple
+    top = axis.maximum if axis.maximum is not None else max(axis.default, target) + step
+    lowest, highest = max(1, -(-axis.minimum // step)), max(1, top // step)
+    factor = max(lowest, min(highest, round(target / step)))
     if odd and factor % 2 == 0:
-        factor += 1 if (factor + 1) * step <= top else -1
-    while factor * step < low:
-        factor += 1
-    while factor * step > top and factor > 1:
-        factor -= 1
+        factor = factor + 1 if factor < highest else max(factor - 1, lowest)
     return factor * step
 
 

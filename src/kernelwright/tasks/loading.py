@@ -76,14 +76,21 @@ class _Reading:
 
         try:
             own = self.reference.own_inputs(self.default)
-            self.reference.raw_call(own)
+            first = as_outputs(self.reference.raw_call(own))
             start = time.perf_counter()
             result = self.reference.raw_call(own)
             seconds = time.perf_counter() - start
+            shapes, again = [tuple(t.shape) for t in first], [tuple(t.shape) for t in as_outputs(result)]
         except (Exception, SystemExit) as error:
             raise task_error(
                 error, path=self._path, doing="running the reference on its own inputs", otherwise="reference_raises"
             ) from error
+        if shapes != again:
+            raise TaskError(
+                "unstable_shapes",
+                f"{self._path}: the reference returns other shapes on each call with the same inputs: {shapes}, then {again}",
+                hint="a reference keeps no state between calls",
+            )
         return own, as_outputs(result), not isinstance(result, torch.Tensor), seconds
 
     def task(self) -> Task:

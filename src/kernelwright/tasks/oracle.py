@@ -3,13 +3,14 @@
 For each floating output element, with o the oracle's value and m its local magnitude:
 
     allowed = ((rounding + sqrt(length)) * eps(computation) + [eps(dtype) if 16 bits wide]) * |o|
-            + reference_error * max(e, rms(e / m) * m)
-            + conditioning * (1 + sqrt(length) / 3) * max(c, rms(c / m) * m)
+            + reference_error * max(e, rms(e) / rms(m) * m)
+            + conditioning * (1 + sqrt(length) / 3) * max(c, rms(c) / rms(m) * m)
 
 - e: error of the reference itself at the task's dtype. Noisy (zero by luck at some elements), hence the smoothed floor.
 - c: change of the oracle when every floating input moves by one rounding of the computation's precision (float32 for
   16-bit types: they are storage types, products and sums belong into float32), with random signs; twice, for inputs of
   less than four million elements.
+- rms: root mean square over the whole output, and over the element's row (the last dimension), whichever gives more.
 - m: product over dimensions of the root mean square along all others, normalised: it follows rows and columns of
   different scale, so that one large row does not excuse a wrong small one.
 - length: how many input elements one output element depends on, measured by changing a random share of the inputs. It
@@ -56,6 +57,7 @@ SMALLEST = {DType.FLOAT64: 2.0**-1022, DType.FLOAT32: 2.0**-126, DType.FLOAT16: 
 NOT_IN_DOUBLE = "the reference does not run in float64; its own result, with a wider allowance, is the oracle"
 _LONGEST = 65536.0
 """Longer sums are not granted more: nobody runs a single float32 accumulator over millions of elements and is right."""
+_SHORTEST_ROW = 8
 _MANY_ELEMENTS = 1 << 22
 """From here on one draw of signs is enough for the smoothed change."""
 _OWN_PRECISION_FACTOR = 4.0
@@ -343,14 +345,24 @@ def _root_mean_square(parts: Sequence[Float64]) -> Float64:
 
 
 def _smoothed(error: Float64, scale: Float64) -> Float64:
-    """max(error, rms(error / scale) * scale), over finite elements; `error` may be changed."""
-    finite = np.isfinite(error)
-    if not finite.all():
-        error[~finite] = 0.0
-    ratio = np.divide(error, scale, out=np.zeros_like(error), where=scale > 0).reshape(-1)
-    count = int(np.count_nonzero(finite & (scale > 0)))
-    floor = math.sqrt(float(np.dot(ratio, ratio)) / count) if count else 0.0
-    return np.maximum(error, floor * scale, out=error)
+    """The error, but at least `scale` times the ratio of the two in the element's row and in the whole output.
+
+    The ratio is root mean square over root mean square, so that elements which the model of magnitudes overestimates or
+    misses count little. `error` may be changed.
+    """
+    error[~np.isfinite(error)] = 0.0
+    totals = [(_squares(error), _squares(scale))]
+    if error.ndim >= 1 and error.shape[-1] >= _SHORTEST_ROW:
+        totals.append((_squares(error, row=True), _squares(scale, row=True)))
+    for own, other in totals:
+        ratio = np.sqrt(np.divide(own, other, out=np.zeros_like(own), where=other > 0))
+        np.maximum(error, ratio * scale, out=error)
+    return error
+
+
+def _squares(values: Float64, *, row: bool = False) -> Float64:
+    flat = values if row else values.reshape(-1)
+    return np.asarray(np.einsum("...i,...i->...", flat, flat))[..., np.newaxis]
 
 
 def magnitude(values: Float64) -> Float64:

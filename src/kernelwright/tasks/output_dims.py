@@ -24,8 +24,9 @@ def fit_output_dims(
     default = {a.name: a.default for a in axes}
     bindings = [default]
     for axis in axes:
-        bindings += [{**default, axis.name: size} for size in _sizes(axis)]
+        bindings += [{**default, axis.name: size} for size in (*_sizes(axis), *_beyond(axis, axes))]
     together = [{a.name: _sizes(a)[k % len(_sizes(a))] for k, a in enumerate(axes, start)} for start in (0, 1, 3)]
+    together += [{**together[0], a.name: size} for a in axes for size in _beyond(a, axes)]
     observed = [(b, shapes) for b in (*bindings, *together) if (shapes := run(b)) is not None]
     if not observed or observed[0][0] != default:
         return None
@@ -56,7 +57,8 @@ def fit_dim(axes: Sequence[Axis], observed: Sequence[tuple[Mapping[str, int], in
         return _if_fits(base, observed)
     if len(single) == 1:
         name, points = next(iter(single.items()))
-        return next((e for e in _of_one(name, points) if _if_fits(e, observed) is not None), None)
+        pairs = [f"{word}({name}, {other.name})" for other in axes if other.name != name for word in ("max", "min")]
+        return next((e for e in (*_of_one(name, points), *pairs) if _if_fits(e, observed) is not None), None)
     return next((e for e in _of_several(single, default, base) if _if_fits(e, observed) is not None), None)
 
 
@@ -74,6 +76,14 @@ def _sizes(axis: Axis) -> list[int]:
     low = max(axis.minimum, 2)
     legal = [s for s in dict.fromkeys(wanted) if s >= low and (high is None or s <= high) and s != axis.default]
     return legal or [axis.default]
+
+
+def _beyond(axis: Axis, axes: Sequence[Axis]) -> list[int]:
+    """A size above all other axes, where `max` and `min` change sides."""
+    if len(axes) == 1:
+        return []
+    size = (max(a.default for a in axes) // axis.multiple + 1) * axis.multiple
+    return [] if axis.maximum is not None and size > axis.maximum else [size]
 
 
 def _of_one(name: str, points: Sequence[tuple[int, int]]) -> list[Dim]:
@@ -146,9 +156,11 @@ def _value(expression: Dim, axes: Mapping[str, int]) -> int:
 
 def _linear(terms: Sequence[tuple[int, str]], constant: int) -> str:
     words = " + ".join(name if slope == 1 else f"{slope}*{name}" for slope, name in terms if slope)
+    if not words:
+        return str(constant)
     if constant:
         words += f" {'+' if constant > 0 else '-'} {abs(constant)}"
-    return words or "0"
+    return words
 
 
 def _if_fits(expression: Dim, observed: Sequence[tuple[Mapping[str, int], int]]) -> Dim | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.core.dimensions import Dim, axis_names
+from kernelwright.core.dimensions import Dim, axis_names, evaluate_dim
 from kernelwright.core.dtypes import DType
 from kernelwright.core.errors import TaskError
 from kernelwright.core.text import trimmed
@@ -25,26 +25,23 @@ if TYPE_CHECKING:
 
 _LARGEST_CONSTANT = 1 << 20
 """Bytes."""
-KEPT_WHOLE = (
-    "scaled_dot_product_attention.default",
-    "nll_loss_forward.default",
-    "mse_loss.default",
-    "smooth_l1_loss.default",
-    "huber_loss.default",
-    "gelu.default",
-    "linear.default",
-    "softplus.default",
-    "leaky_relu.default",
-    "native_layer_norm.default",
-    "native_group_norm.default",
-    "_softmax.default",
-    "_log_softmax.default",
-    "logsumexp.default",
-    "cumsum.default",
-    "cumprod.default",
+KEPT_WHOLE = frozenset(
+    {
+        "_softmax.default",
+        "_log_softmax.default",
+        "native_layer_norm.default",
+        "native_group_norm.default",
+        "scaled_dot_product_attention.default",
+        "nll_loss_forward.default",
+        "mse_loss.default",
+        "gelu.default",
+        "softplus.default",
+        "leaky_relu.default",
+        "cumsum.default",
+        "cumprod.default",
+    }
 )
 """ATen overloads that are not decomposed further: kernels are written for them as they are."""
-_KEPT = frozenset(KEPT_WHOLE) - {"linear.default", "logsumexp.default", "smooth_l1_loss.default", "huber_loss.default"}
 
 
 class Untraceable(Exception):
@@ -121,7 +118,7 @@ def _decompositions() -> Any:
 
     table = torch.export.default_decompositions()
     for overload in list(table):
-        if getattr(overload, "namespace", "") == "aten" and str(overload).removeprefix("aten.") in _KEPT:
+        if getattr(overload, "namespace", "") == "aten" and str(overload).removeprefix("aten.") in KEPT_WHOLE:
             table.pop(overload)
     return table
 
@@ -174,8 +171,6 @@ class _Conversion:
         )
 
     def _with_fixed(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
-        from kernelwright.core.dimensions import evaluate_dim
-
         return tuple(d if axis_names(d) <= self._free else evaluate_dim(d, self._binding) for d in dims)
 
     def _bind_inputs(self, placeholders: Sequence[Any]) -> None:
@@ -193,16 +188,27 @@ class _Conversion:
                 raise Untraceable(f"it takes an input of kind {kind.lower()}")
 
     def _bind_symbols(self, value: Any, dims: Sequence[Dim]) -> None:
-        wanted = [(size, dim) for size, dim in zip(value.shape, dims, strict=True) if axis_names(dim) & self._free]
-        for size, dim in wanted:
-            if isinstance(size, int):
-                raise _Specialised(set(axis_names(dim)))
-            symbol = size.node.expr
-            if symbol.is_Symbol:
-                word = str(dim) if str(dim).isidentifier() else f"({dim})"
-                known = self._symbols.setdefault(symbol, word)
-                if known != word:
-                    raise _Specialised(set(axis_names(dim)))
+        """Learn which symbol stands for which axis; a size that is fixed, or tied to another one, is no free axis."""
+        for size, dim in zip(value.shape, dims, strict=True):
+            names = set(axis_names(dim))
+            if not names & self._free:
+                continue
+            expression = None if isinstance(size, int) else size.node.expr
+            if expression is None or expression.is_number:
+                raise _Specialised(names)
+            word = str(dim) if str(dim).isidentifier() else f"({dim})"
+            if expression.is_Symbol and expression not in self._symbols:
+                self._symbols[expression] = word
+            elif not self._same(expression, dim):
+                raise _Specialised(names)
+
+    def _same(self, expression: Any, dim: Dim) -> bool:
+        try:
+            ours = dim_expression(expression, self._symbols)
+        except NotExpressible:
+            return False
+        others = [{n: size + k * (i + 1) for i, (n, size) in enumerate(self._binding.items())} for k in (0, 2, 5)]
+        return all(evaluate_dim(ours, b) == evaluate_dim(dim, b) for b in others)
 
     def _add_constant(self, node: Any, target: str) -> None:
         held = {**self._program.state_dict, **self._program.constants}
