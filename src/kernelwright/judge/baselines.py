@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import statistics
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -101,6 +102,7 @@ class Baselines:
     limits: Limits
     gate: TimingGate
     threads: int
+    modes: Sequence[Mode] = MODES
     measured: list[BaselineTiming] = field(default_factory=list)
     _live: dict[str, LiveBaseline] = field(default_factory=dict)
 
@@ -123,7 +125,7 @@ class Baselines:
         """Time every mode; keep the best alive."""
         best: tuple[float, LiveBaseline] | None = None
         failure: KernelwrightError | None = None
-        for mode in MODES:
+        for mode in self.modes:
             try:
                 live = self._start(mode, ring)
                 median_us = self._median_us(live)

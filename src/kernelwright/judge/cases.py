@@ -20,7 +20,7 @@ from kernelwright.tasks.arrays import Array
 from kernelwright.tasks.comparison import compare
 from kernelwright.tasks.hidden import hidden_workloads
 from kernelwright.tasks.inputs import OWN, distributions_for, draw
-from kernelwright.tasks.model import Distribution, Task, Workload
+from kernelwright.tasks.model import Distribution, Task, TensorSpec, Workload
 
 if TYPE_CHECKING:
     from kernelwright.judge.references import ReferenceProcess
@@ -29,6 +29,7 @@ _SMALL_BYTES = 16 << 20
 """Workloads of at most this many input and output bytes are verified on every distribution."""
 _MODEST_BYTES = 64 << 20
 _FEW = 3
+_SPECIAL = Distribution(family="special")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Case:
     distribution: Distribution
     inputs: list[Array]
     oracle: list[OracleOutput]
+    binding: bool = True
+    """False where a failure is only told to the user: special values in a task that does not ask for them."""
 
     def judged(self, task: Task, outputs: list[Array]) -> Check:
         """Compare a candidate's outputs with the oracle."""
@@ -93,13 +96,18 @@ class Cases:
             TaskError: no case could be made: the reference fails on its own inputs.
         """
         if self._made is None:
+            # The unbinding case comes last: it must not hide what the binding ones would have said.
             order = sorted(self.workloads, key=lambda w: self._task.compulsory_bytes(w.axes))
-            self._made = [case for workload in order for case in self._cases(workload)]
+            made = [case for workload in order for case in self._cases(workload)]
+            self._made = sorted(made, key=lambda case: not case.binding)
         return self._made
 
     def _cases(self, workload: Workload) -> Iterator[Case]:
         own = self._reference.own_inputs(workload.axes, [0])[0]
-        for number, distribution in enumerate(self._distributions(workload)):
+        distributions = self._distributions(workload)
+        if workload is self.workloads[-1] and not self._task.special_values:
+            distributions.append(_SPECIAL)
+        for number, distribution in enumerate(distributions):
             generator = np.random.default_rng([self._seed, number, *workload.axes.values()])
             inputs = [
                 draw(spec, spec.shape(workload.axes), distribution, generator, array)
@@ -110,7 +118,21 @@ class Cases:
                 if distribution.family == "own" and workload.timed:
                     raise TaskError("reference_raises", f"the reference fails on its own inputs: {oracle}")
                 continue
-            yield Case(workload, distribution, inputs, oracle)
+            yield Case(workload, distribution, inputs, oracle, binding=distribution is not _SPECIAL)
+            if distribution.family == "normal" and self._task.compulsory_bytes(workload.axes) <= _SMALL_BYTES:
+                yield from self._nearby(workload, distribution, inputs, generator)
+
+    def _nearby(
+        self, workload: Workload, distribution: Distribution, inputs: list[Array], generator: np.random.Generator
+    ) -> Iterator[Case]:
+        """The same inputs but for a few elements in the middle: a result kept under a fingerprint of them goes stale."""
+        changed = [
+            _partly_redrawn(array, spec, distribution, generator)
+            for spec, array in zip(self._task.kernel_inputs, inputs, strict=True)
+        ]
+        oracle = oracle_of(self._task, self._reference, workload.axes, changed, seed=len(inputs))
+        if not isinstance(oracle, str):
+            yield Case(workload, distribution, changed, oracle)
 
     def _distributions(self, workload: Workload) -> list[Distribution]:
         every = list(distributions_for(self._task))
@@ -121,6 +143,22 @@ class Cases:
         if several_shapes or size > _MODEST_BYTES * 4:
             return [OWN] if workload.timed else every[:2]
         return every[:_FEW]
+
+
+def _partly_redrawn(
+    array: Array, spec: TensorSpec, distribution: Distribution, generator: np.random.Generator
+) -> Array:
+    """A copy with a random eighth of the elements drawn again; tensors with a structure stay as they are."""
+    if spec.structure != "general" or not spec.dtype.is_floating or spec.role != "input" or array.size < 16:
+        return array
+    fresh = draw(spec, array.shape, distribution, generator, array).reshape(-1)
+    changed = np.array(array).reshape(-1)
+    begin = int(generator.integers(1, array.size - array.size // 8 - 1))
+    span = slice(begin, begin + array.size // 8)
+    kept = changed[[0, array.size // 2, -1]]
+    changed[span] = fresh[span]
+    changed[[0, array.size // 2, -1]] = kept
+    return changed.reshape(array.shape)
 
 
 def oracle_of(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kernelwright.judge.baselines import MODES, Mode
 from kernelwright.judge.processes import ServerHandle
 from kernelwright.judge.protocol import Limits
 from kernelwright.judge.references import ReferenceProcess
@@ -29,6 +30,8 @@ class LocalJudge:
         limits: What a candidate may use.
         secret_seed: Seed of inputs and hidden workloads; drawn afresh if None. Give one only to repeat a run exactly.
         describe_seconds: Longest that reading a task may take.
+        baseline_modes: What candidates are compared with; fewer than all of them makes the first verdict quicker and
+            the comparison weaker.
     """
 
     def __init__(
@@ -38,11 +41,13 @@ class LocalJudge:
         limits: Limits | None = None,
         secret_seed: int | None = None,
         describe_seconds: float = DESCRIBE_SECONDS,
+        baseline_modes: Sequence[Mode] = MODES,
     ) -> None:
         self.device = device
         self.limits = limits or Limits()
         self._seed = secrets.randbits(63) if secret_seed is None else secret_seed
         self._describe_seconds = describe_seconds
+        self._modes = tuple(baseline_modes)
         self.server = ServerHandle(device.cores)
 
     def __enter__(self) -> Self:
@@ -74,7 +79,9 @@ class LocalJudge:
     @contextmanager
     def open(self, task: Task) -> Iterator[LocalSession]:
         """Prepare a task: hidden workloads are drawn now, oracle and baselines on first use."""
-        session = LocalSession(task, self.device, self.server, self.limits, self._seed)
+        session = LocalSession(
+            task, self.device, server=self.server, limits=self.limits, seed=self._seed, modes=self._modes
+        )
         try:
             yield session
         finally:

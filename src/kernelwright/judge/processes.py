@@ -101,9 +101,16 @@ class Server:
         return self._process.pid
 
     def spawn(
-        self, role: str, *, folder: Path, memory_bytes: int, output_bytes: int, settings: Mapping[str, Any]
+        self,
+        role: str,
+        *,
+        folder: Path,
+        memory_bytes: int,
+        output_bytes: int,
+        settings: Mapping[str, Any],
+        environment: Mapping[str, str] | None = None,
     ) -> Runner:
-        """Fork a runner.
+        """Fork a runner; `environment` is added to the server's.
 
         Raises:
             ServerDied: the server is gone.
@@ -115,7 +122,7 @@ class Server:
             "role": role,
             "folder": str(folder),
             "memory_bytes": memory_bytes,
-            "environment": {"HOME": str(folder), "TMPDIR": str(folder)},
+            "environment": {"HOME": str(folder), "TMPDIR": str(folder), **(environment or {})},
             "settings": dict(settings),
         }
         try:
@@ -305,6 +312,7 @@ def server_environment(cores: int) -> dict[str, str]:
         "OMP_NUM_THREADS": str(cores),
         "GOMP_SPINCOUNT": _SPIN_COUNT,
         "TRITON_INTERPRET": "1",
+        "KINETO_LOG_LEVEL": "9",
         "CUDA_VISIBLE_DEVICES": "",
         "TORCH_EXTENSIONS_DIR": str(cache / "extensions"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),

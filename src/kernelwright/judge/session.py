@@ -6,11 +6,13 @@ import shutil
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from kernelwright.core.errors import KernelwrightError
-from kernelwright.judge.baselines import Baselines, Ring, make_ring
+from kernelwright.core.paths import cache_dir
+from kernelwright.judge.baselines import MODES, Baselines, Mode, Ring, make_ring
 from kernelwright.judge.cases import Cases, OracleOutput, oracle_of
 from kernelwright.judge.evaluating import Evaluating, Facts
 from kernelwright.judge.evaluation import BaselineTiming, Evaluation, JudgeError, Rule, Speed, Stage
@@ -45,7 +47,16 @@ class _Timed:
 class LocalSession:
     """Implements `judge.protocol.TaskSession`."""
 
-    def __init__(self, task: Task, device: Device, server: ServerHandle, limits: Limits, seed: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        device: Device,
+        *,
+        server: ServerHandle,
+        limits: Limits,
+        seed: int,
+        modes: Sequence[Mode] = MODES,
+    ) -> None:
         self._task = task
         self._device = device
         self._server = server
@@ -55,7 +66,7 @@ class LocalSession:
         self._tracing = threading.Lock()
         self._reference = ReferenceProcess(server, limits, device.cores, task)
         self._cases = Cases(task, self._reference, seed)
-        self._baselines = Baselines(task, server, limits, _GATE, device.cores)
+        self._baselines = Baselines(task, server, limits, _GATE, device.cores, modes)
         self._facts: Facts | None = None
         self._timed: dict[str, _Timed] = {}
         self._graph: Graph | str | None = None
@@ -174,6 +185,8 @@ class LocalSession:
                     "threads": min(cores, candidate.threads or cores),
                     "canary": pattern.tobytes().hex(),
                 },
+                # Torch keys an extension by its name alone; two candidates may use one name for two sources.
+                environment={"TORCH_EXTENSIONS_DIR": str(_extensions(candidate))},
             )
         except KernelwrightError as error:
             shutil.rmtree(folder, ignore_errors=True)
@@ -231,3 +244,10 @@ class LocalSession:
         finally:
             process.close()
         return str(said["reason"]) if "reason" in said else Graph.from_json(said["graph"])
+
+
+def _extensions(candidate: Candidate) -> Path:
+    """Where torch builds this candidate's extensions; kept, so that the same sources are built once."""
+    folder = cache_dir() / "extensions" / candidate.id[:2] / candidate.id
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
