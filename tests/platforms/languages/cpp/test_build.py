@@ -247,3 +247,40 @@ def test_without_a_compiler_the_error_names_the_package() -> None:
     with pytest.raises(EnvironmentProblem) as caught:
         build({"kernel.cpp": ADD}, device=DEVICE.replace(compilers=()))
     assert "g++" in caught.value.hint
+
+
+def _fake_compiler(folder: Path, script: str):
+    path = folder / "g++"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return DEVICE.replace(compilers=(DEVICE.compilers[0].replace(path=str(path)),))
+
+
+def test_a_disk_that_fills_up_in_the_compiler_is_not_remembered_as_a_failure(tmp_path: Path) -> None:
+    device = _fake_compiler(tmp_path, "echo 'kernel.cpp: fatal error: cannot write: No space left on device'; exit 1")
+    for _ in range(2):
+        with pytest.raises(EnvironmentProblem, match="disk is full"):
+            build({"kernel.cpp": ADD}, device=device)
+    assert not list(tmp_path.rglob("failure.json"))
+
+
+def test_a_compiler_that_somebody_killed_is_asked_again(tmp_path: Path) -> None:
+    device = _fake_compiler(tmp_path, "kill -9 $$")
+    for _ in range(2):
+        result = build({"kernel.cpp": ADD}, device=device)
+        assert isinstance(result, BuildFailure) and not result.cached
+        assert "signal 9" in result.reason
+
+
+def test_megabytes_of_errors_stay_small(tmp_path: Path) -> None:
+    device = _fake_compiler(tmp_path, "yes 'kernel.cpp:1:1: error: again and again' | head -c 5000000; exit 1")
+    result = build({"kernel.cpp": ADD}, device=device)
+    assert isinstance(result, BuildFailure)
+    assert result.reason.startswith("kernel.cpp:1:1: error: again and again")
+    assert len(result.log) < 10_000 and len(result.reason) < 1_000
+
+
+def test_terminal_escapes_do_not_reach_the_log(tmp_path: Path) -> None:
+    device = _fake_compiler(tmp_path, "printf 'kernel.cpp:1:1: error: \\033[31mred\\033[0m\\n'; exit 1")
+    result = build({"kernel.cpp": ADD}, device=device)
+    assert isinstance(result, BuildFailure) and "\x1b" not in result.log and "red" in result.reason
