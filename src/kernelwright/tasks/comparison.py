@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kernelwright.core.dtypes import DType
 from kernelwright.tasks.arrays import Array, to_float64
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 13
 
 
 @dataclass(frozen=True)
