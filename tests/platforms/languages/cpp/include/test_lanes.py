@@ -27,12 +27,14 @@ TYPES = {
     "int16_t": np.int16,
     "uint8_t": np.uint8,
 }
-SOURCE = """
+SOURCE = (
+    """
 #include "kw_vector.h"
 #include "kw_parallel.h"
 template <class T> constexpr int W = kw::native_lanes<kw::compute<T>> < 4 ? 4 : kw::native_lanes<kw::compute<T>>;
-""" + "".join(
-    f"""
+"""
+    + "".join(
+        f"""
 extern "C" int width_{t}() {{ return W<{t}>; }}
 extern "C" void copy_{t}(const {t}* x, {t}* y, int64_t n) {{ kw::store_partial(y, kw::load_partial<W<{t}>>(x, n), n); }}
 extern "C" void copy_whole_{t}(const {t}* x, {t}* y) {{ kw::store<W<{t}>>(y, kw::load<W<{t}>>(x)); }}
@@ -40,8 +42,9 @@ extern "C" void stream_{t}(const {t}* x, {t}* y) {{ kw::store_stream(y, kw::load
 extern "C" void gather_{t}(const {t}* x, const int64_t* at, {t}* y) {{
     kw::store(y, kw::gather<W<{t}>>(x, kw::load<W<{t}>>(at)));
 }}"""
-    for t in TYPES
-) + """
+        for t in TYPES
+    )
+    + """
 constexpr int N = 16;
 extern "C" void reduce(const float* x, float* y) {
     auto v = kw::load<N>(x);
@@ -73,6 +76,7 @@ extern "C" void cover(int threads, int64_t n, int64_t grain, int32_t* ranges, in
     kw::parallel_blocks(threads, n, [&](int64_t i, int) { __atomic_fetch_add(blocks + i, 1, __ATOMIC_RELAXED); });
 }
 """
+)
 
 
 @pytest.fixture(scope="module", params=["native", "x86-64"])
@@ -165,7 +169,9 @@ def test_half_precision_conversions_match_torch_on_every_value(lanes: ctypes.CDL
     exact = exact[np.isfinite(exact)]
     raw = exact.view(np.uint32)
     near = np.concatenate([raw + d for d in (0, 1, 0x0FFF, 0x1000, 0x1001, 0x7FFF, 0x8000, 0x8001)]).astype(np.uint32)
-    source = np.concatenate([near, generator.integers(0, 1 << 32, 1 << 16, dtype=np.uint64).astype(np.uint32)]).view(np.float32)
+    source = np.concatenate([near, generator.integers(0, 1 << 32, 1 << 16, dtype=np.uint64).astype(np.uint32)]).view(
+        np.float32
+    )
     source = np.ascontiguousarray(source[: source.size // 16 * 16])
     h, b = np.empty(source.size, np.uint16), np.empty(source.size, np.uint16)
     lanes.to_half(_p(source), _p(h), _p(b), ctypes.c_int64(source.size))
@@ -178,7 +184,9 @@ def test_half_precision_conversions_match_torch_on_every_value(lanes: ctypes.CDL
 
 @settings(max_examples=60, deadline=None)
 @given(threads=st.integers(1, 9), n=st.integers(0, 300), grain=st.integers(1, 40))
-def test_shared_work_covers_everything_once(compile_library: Callable[..., ctypes.CDLL], threads: int, n: int, grain: int) -> None:
+def test_shared_work_covers_everything_once(
+    compile_library: Callable[..., ctypes.CDLL], threads: int, n: int, grain: int
+) -> None:
     library = compile_library(SOURCE, "native")
     ranges, blocks, unaligned = np.zeros(n + 1, np.int32), np.zeros(n + 1, np.int32), np.zeros(1, np.int64)
     library.cover(threads, ctypes.c_int64(n), ctypes.c_int64(grain), _p(ranges), _p(blocks), _p(unaligned))
@@ -194,7 +202,19 @@ def test_a_small_kernel_compiles_quickly(tmp_path: Path) -> None:
     example = "\n".join(line.removeprefix("//") for line in text[first : last + 1])
     source = tmp_path / "kernel.cpp"
     source.write_text(f'#include "kw_vector.h"\n#include "kw_parallel.h"\n{example}\n')
-    command = ["g++", "-O3", "-march=native", "-std=c++17", "-fopenmp", "-shared", "-fPIC", "-Wall", "-Werror", "-I", str(INCLUDE_DIR)]
+    command = [
+        "g++",
+        "-O3",
+        "-march=native",
+        "-std=c++17",
+        "-fopenmp",
+        "-shared",
+        "-fPIC",
+        "-Wall",
+        "-Werror",
+        "-I",
+        str(INCLUDE_DIR),
+    ]
     spent = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -19,7 +19,8 @@ UNARY = (
 ).split()
 BINARY = "atan2 pow fmod remainder maximum minimum fmax_ fmin_".split()
 
-SOURCE = """
+SOURCE = (
+    """
 #include "kw_vector.h"
 template <class T, class F> static void apply(const T* x, T* y, int64_t n, int vectors, F f) {
     constexpr int W = kw::native_lanes<T>;
@@ -35,25 +36,38 @@ template <class T, class F> static void apply2(const T* x, const T* z, T* y, int
         for (; i + W <= n; i += W) kw::store(y + i, f(kw::load<W>(x + i), kw::load<W>(z + i)));
     for (; i < n; ++i) y[i] = f(x[i], z[i]);
 }
-""" + "".join(
-    f"""
+"""
+    + "".join(
+        f"""
 extern "C" void {name}_{t}(const {t}* x, {t}* y, int64_t n, int vectors) {{
     apply(x, y, n, vectors, [](auto v) {{ return kw::{name}(v); }});
 }}"""
-    for name in UNARY
-    for t in ("float", "double")
-) + "".join(
-    f"""
+        for name in UNARY
+        for t in ("float", "double")
+    )
+    + "".join(
+        f"""
 extern "C" void {name}_{t}(const {t}* x, const {t}* z, {t}* y, int64_t n, int vectors) {{
     apply2(x, z, y, n, vectors, [](auto a, auto b) {{ return kw::{name}(a, b); }});
 }}"""
-    for name in BINARY
-    for t in ("float", "double")
+        for name in BINARY
+        for t in ("float", "double")
+    )
 )
 
 # Largest error allowed, in ulp of the true value.
-EXACT = dict.fromkeys(("floor", "ceil", "trunc", "round", "sign", "abs", "maximum", "minimum", "fmax_", "fmin_", "fmod"), 0.0)
-FLOAT_ULP = EXACT | {"sqrt": 0.5001, "reciprocal": 0.5001, "remainder": 0.5001, "tan": 4.0, "erfc": 4.5, "gelu_erf": 6.0, "pow": 1.0}
+EXACT = dict.fromkeys(
+    ("floor", "ceil", "trunc", "round", "sign", "abs", "maximum", "minimum", "fmax_", "fmin_", "fmod"), 0.0
+)
+FLOAT_ULP = EXACT | {
+    "sqrt": 0.5001,
+    "reciprocal": 0.5001,
+    "remainder": 0.5001,
+    "tan": 4.0,
+    "erfc": 4.5,
+    "gelu_erf": 6.0,
+    "pow": 1.0,
+}
 DEFAULT_ULP = 3.0
 
 
@@ -114,8 +128,46 @@ EXTENDED: dict[str, Callable[[Array], Array]] = {
 }
 
 SPECIAL = np.array(
-    [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-45, -1e-45, 1.17549435e-38, 3.4e38, -3.4e38, 0.5, -0.5, 1.5, 2.5, -2.5, 2, 3, -3]
-    + [8388607.5, -8388607.5, 4194303.5, 88.72, 88.73, 89, -87.3, -88, -103.9, -104.1, 150, -150, 16777216, 33554432, 1e10, 1e-10],
+    [
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1,
+        -1,
+        1e-45,
+        -1e-45,
+        1.17549435e-38,
+        3.4e38,
+        -3.4e38,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -2.5,
+        2,
+        3,
+        -3,
+    ]
+    + [
+        8388607.5,
+        -8388607.5,
+        4194303.5,
+        88.72,
+        88.73,
+        89,
+        -87.3,
+        -88,
+        -103.9,
+        -104.1,
+        150,
+        -150,
+        16777216,
+        33554432,
+        1e10,
+        1e-10,
+    ],
     dtype=np.float32,
 )
 
@@ -145,7 +197,9 @@ def _ulp_errors(got: Array, true: Array) -> Array:
 def _check(name: str, got: Array, true: Array, limit: float, where: Array) -> None:
     errors = _ulp_errors(got, true)
     worst = int(np.argmax(errors))
-    assert errors[worst] <= limit, f"{name}({where[worst]!r}) = {got[worst]!r}, true {true[worst]!r}: {errors[worst]} ulp"
+    assert errors[worst] <= limit, (
+        f"{name}({where[worst]!r}) = {got[worst]!r}, true {true[worst]!r}: {errors[worst]} ulp"
+    )
 
 
 def _meaningful(name: str, x: Array) -> Array:
