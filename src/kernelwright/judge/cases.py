@@ -25,8 +25,11 @@ from kernelwright.tasks.model import Distribution, Task, TensorSpec, Workload
 if TYPE_CHECKING:
     from kernelwright.judge.references import ReferenceProcess
 
-_SMALL_BYTES = 16 << 20
+_TINY_BYTES = 1 << 20
 """Workloads of at most this many input and output bytes are verified on every distribution."""
+_SMALL_BYTES = 16 << 20
+"""Up to here on some; larger ones on their own inputs, where the axes offer smaller sizes for the rest."""
+_SOME = 4
 _MODEST_BYTES = 64 << 20
 _FEW = 3
 _SPECIAL = Distribution(family="special")
@@ -138,8 +141,10 @@ class Cases:
         every = list(distributions_for(self._task))
         size = self._task.compulsory_bytes(workload.axes)
         several_shapes = any(axis.varies for axis in self._task.axes)
-        if size <= _SMALL_BYTES and not (workload.timed and several_shapes and size > _SMALL_BYTES // 4):
+        if size <= _TINY_BYTES or (size <= _SMALL_BYTES and not several_shapes):
             return every
+        if size <= _SMALL_BYTES and not workload.timed:
+            return every[:_SOME]
         if several_shapes or size > _MODEST_BYTES * 4:
             return [OWN] if workload.timed else every[:2]
         return every[:_FEW]
