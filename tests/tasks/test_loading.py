@@ -253,3 +253,33 @@ def test_values_are_looked_at_with_real_runs(task_of):
         "def get_inputs():\n    return [torch.randn(6, 32)]\n"
     )
     assert task.kernel_inputs[0].dims == ("M", "N")
+
+
+def test_a_domain_that_drawn_values_leave_is_verified_on_its_own_inputs(task_of):
+    task, reference = task_of(
+        "def f(a):\n    return torch.linalg.cholesky(a)\n"
+        "def get_inputs():\n    b = torch.randn(24, 24)\n    return [b @ b.T + 24 * torch.eye(24)]\n"
+    )
+    (spec,) = task.kernel_inputs
+    assert (spec.structure, spec.dims) == ("symmetric", ("M", "M"))
+    assert task.axes[0].maximum == 24
+    assert reference.call(reference.own_inputs({"M": 7}))[0].shape == (7, 7)
+
+
+def test_indices_stay_legal_at_smaller_sizes(task_of):
+    task, reference = task_of(
+        "def f(x, i):\n    return x.gather(1, i)\n"
+        "def get_inputs():\n    return [torch.randn(16, 100), torch.randint(0, 100, (16, 30))]\n"
+    )
+    assert dims(task) == {"x": ("M", "N"), "i": ("M", "K"), "out": ("M", "K")}
+    x, index = reference.own_inputs({"M": 3, "N": 7, "K": 50})
+    assert index.max() < 7
+    assert torch.equal(reference.call((x, index))[0], x.gather(1, index))
+
+
+def test_lengths_up_to_an_axis_stay_legal(task_of):
+    _, reference = task_of(
+        "def f(x, n):\n    return (x * (torch.arange(x.shape[1]) < n[:, None])).sum(1)\n"
+        "def get_inputs():\n    n = torch.randint(1, 65, (8,))\n    n[0] = 64\n    return [torch.randn(8, 64), n]\n"
+    )
+    assert reference.own_inputs({"M": 8, "N": 9})[1].max() == 9

@@ -221,6 +221,20 @@ def test_distributions_outside_the_domain_are_illegal(task_of):
     assert any("outside the operation's domain: normal" in note for note in task.notes)
 
 
+def test_probabilities_still_have_three_families(task_of):
+    task, reference = task_of(
+        "def f(p, t):\n    return F.binary_cross_entropy(p, t)\n"
+        "def get_inputs():\n    return [torch.rand(64, 32), torch.randint(0, 2, (64, 32)).float()]\n"
+    )
+
+    def written_out(p, t):
+        return -(t * p.log().clamp(min=-100) + (1 - t) * (1 - p).log().clamp(min=-100)).mean()
+
+    found = verdicts(task, reference, written_out)
+    assert set(found) == {"own", "uniform", "booleans"}
+    assert all(found.values())
+
+
 def test_raising_for_a_distribution_is_illegal_too(task_of):
     task, reference = task_of(
         "def f(x):\n    assert (x >= 0).all(), 'negative'\n    return x.sqrt()\n"

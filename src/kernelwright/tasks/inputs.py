@@ -21,9 +21,13 @@ _FLOATING = (
     Distribution(family="ties"),
     Distribution(family="uniform"),
     Distribution(family="positive"),
+    Distribution(family="booleans"),
 )
 _DOMAINS = frozenset({"uniform", "positive", "ties", "zeros", "tiny"})
 """Declared families that say where the values live; `normal` and `large` leave the whole line open."""
+
+_SYMMETRY = 1e-5
+"""Relative difference up to which a matrix that was computed counts as symmetric."""
 
 LARGE = {DType.FLOAT16: 32.0}
 """Scale of the `large` family; squares and long sums of it still fit the type. 1000 where not listed."""
@@ -32,7 +36,7 @@ TINY = {DType.FLOAT16: 2.0**-10}
 
 
 def distributions_for(task: Task) -> tuple[Distribution, ...]:
-    """The families to verify a task on: its own, then signed, large, tiny, tied, bounded and positive values.
+    """The families to verify a task on: its own, then signed, large, tiny, tied, bounded, positive values, zeros and ones.
 
     Some of them may lie outside the operation's domain; the oracle says so when it meets one (`oracle.Illegal`).
     A task without floating inputs has its own and a uniform draw from the range that its own inputs show.
@@ -191,7 +195,10 @@ def structure_of(array: Array, dtype: DType) -> str:
             return "lower_triangular"
         if not np.tril(sample, -1).any():
             return "upper_triangular"
-        if bool((sample == np.swapaxes(sample, -1, -2)).all()):
+        values = to_float64(sample, dtype)
+        if np.allclose(
+            values, np.swapaxes(values, -1, -2), rtol=_SYMMETRY, atol=_SYMMETRY * float(np.abs(values).max())
+        ):
             return "symmetric"
     if array.shape[-1] >= 8:
         values = to_float64(array, dtype)
