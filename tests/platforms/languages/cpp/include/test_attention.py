@@ -36,8 +36,9 @@ struct added {
         return score + kw::load_partial<S::W>(bias + row * keys + key, lanes);
     }
 };
-extern "C" void attend(int threads, const kw::attention_shape* s, const ELEMENT* q, const int64_t* a, const ELEMENT* k, const int64_t* b,
-                       const ELEMENT* v, const int64_t* c, float scale, int causal, const float* bias, float* out, void* scratch) {
+extern "C" void attend(int threads, const kw::attention_shape* s, const ELEMENT* q, const int64_t* a, const ELEMENT* k,
+                       const int64_t* b, const ELEMENT* v, const int64_t* c, float scale, int causal, const float* bias,
+                       float* out, void* scratch) {
     auto epilogue = [=](V value, int64_t batch, int64_t head, int64_t row, int64_t column, int lanes) {
         kw::store_partial(out + ((batch * s->heads + head) * s->queries + row) * s->value_depth + column, value, lanes);
     };
@@ -76,8 +77,8 @@ def _attend(
     strides = [(long * 4)(*t.stride()) for t in (q, k, v)]
     library.attend(
         threads, shape, pointer(q.data_ptr()), strides[0], pointer(k.data_ptr()), strides[1], pointer(v.data_ptr()), strides[2],
-        ctypes.c_float(1 / math.sqrt(depth)), int(causal), pointer(None if bias is None else bias.data_ptr()), pointer(out.data_ptr()),
-        pointer(scratch.data_ptr() + start),
+        ctypes.c_float(1 / math.sqrt(depth)), int(causal), pointer(None if bias is None else bias.data_ptr()),
+        pointer(out.data_ptr()), pointer(scratch.data_ptr() + start),
     )  # fmt: skip
     assert bool((scratch[start + needed :] == 0x5A).all())
     return out
@@ -121,8 +122,8 @@ def default_attention(compile_library: Compile) -> ctypes.CDLL:
 @given(
     batch=st.integers(1, 2), kv_heads=st.integers(1, 3), group=st.integers(1, 3),
     queries=st.one_of(st.integers(1, 40), st.integers(1, 200)), keys=st.one_of(st.integers(1, 40), st.integers(1, 700)),
-    depth=st.integers(1, 64), value_depth=st.integers(1, 64), causal=st.booleans(), biased=st.booleans(), threads=st.integers(1, 3),
-    layout=st.sampled_from(("dense", "rows first", "depth first")), seed=st.integers(0, 99),
+    depth=st.integers(1, 64), value_depth=st.integers(1, 64), causal=st.booleans(), biased=st.booleans(),
+    threads=st.integers(1, 3), layout=st.sampled_from(("dense", "rows first", "depth first")), seed=st.integers(0, 99),
 )  # fmt: skip
 def test_attention_of_any_shape_and_layout(
     default_attention: ctypes.CDLL, batch: int, kv_heads: int, group: int, queries: int, keys: int, depth: int, value_depth: int,

@@ -27,16 +27,20 @@ static int product(int64_t m, int64_t n, int64_t k, bool left_turned, bool right
     auto a = drawn(m * k), b = drawn(k * n), c = drawn(m * n);
     void* space = scratch(kw::matmul_workspace_bytes<S>(threads, {1, m, n, k}));
     float* out = c.data();
-    kw::operand<float> left{a.data(), left_turned ? 1 : k, left_turned ? m : 1, 0}, right{b.data(), right_turned ? 1 : n, right_turned ? k : 1, 0};
+    kw::operand<float> left{a.data(), left_turned ? 1 : k, left_turned ? m : 1, 0};
+    kw::operand<float> right{b.data(), right_turned ? 1 : n, right_turned ? k : 1, 0};
     kw::matmul<S>(threads, {1, m, n, k}, left, right, kw::as_stored(), kw::as_stored(),
-                  [=](kw::vec<float, S::W> v, int64_t row, int64_t column, int lanes) { kw::store_partial(out + row * n + column, v, lanes); }, space);
+                  [=](kw::vec<float, S::W> v, int64_t row, int64_t column, int lanes) {
+                      kw::store_partial(out + row * n + column, v, lanes);
+                  }, space);
     free(space);
     int wrong = 0;
     for (int64_t i = 0; i < m; ++i)
         for (int64_t j = 0; j < n; ++j) {
             double sum = 0;
             for (int64_t l = 0; l < k; ++l)
-                sum += double(a[i * left.row_stride + l * left.column_stride]) * b[l * right.row_stride + j * right.column_stride];
+                sum += double(a[i * left.row_stride + l * left.column_stride]) *
+                       b[l * right.row_stride + j * right.column_stride];
             wrong += !(std::fabs(sum - out[i * n + j]) < 1e-3);
         }
     return wrong;
@@ -48,7 +52,8 @@ static int attend(int64_t queries, int64_t keys, int64_t depth, bool causal) {
     auto q = drawn(2 * queries * depth), k = drawn(keys * depth), v = drawn(keys * depth), c = drawn(2 * queries * depth);
     void* space = scratch(kw::attention_workspace_bytes<S>(2, shape));
     float* out = c.data();
-    kw::attention<S>(2, shape, kw::heads_of<float>{q.data(), 0, queries * depth, depth, 1}, kw::heads_of<float>{k.data(), 0, 0, depth, 1},
+    kw::attention<S>(2, shape, kw::heads_of<float>{q.data(), 0, queries * depth, depth, 1},
+                     kw::heads_of<float>{k.data(), 0, 0, depth, 1},
                      kw::heads_of<float>{v.data(), 0, 0, depth, 1}, 0.3f, causal, kw::no_bias(),
                      [=](kw::vec<float, S::W> x, int64_t, int64_t head, int64_t row, int64_t column, int lanes) {
                          kw::store_partial(out + (head * queries + row) * depth + column, x, lanes);

@@ -1,4 +1,4 @@
-"""Memory access, selection, conversion and reductions of kw_lanes.h; work sharing of kw_parallel.h; the cost of including them."""
+"""Memory access, selection, conversion and reductions on lanes; work sharing; the cost of including the headers."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ struct raised {
     template <class V> V operator()(V v, int64_t, int64_t) const { return v + T(1); }
 };
 extern "C" void product(int threads, int64_t batch, int64_t m, int64_t n, int64_t k, const ELEMENT* a, const int64_t* sa,
-                        const ELEMENT* b, const int64_t* sb, const T* bias, T* out, int32_t* visits, void* scratch, int prologue) {
+                        const ELEMENT* b, const int64_t* sb, const T* bias, T* out, int32_t* visits, void* scratch,
+                        int prologue) {
     auto epilogue = [=](kw::vec<T, S::W> v, int64_t row, int64_t column, int lanes, int64_t index) {
         int64_t at = (index * m + row) * n + column;
         kw::store_partial(out + at, v + kw::load_partial<S::W>(bias + column, lanes), lanes);
