@@ -52,8 +52,9 @@ LARGEST = {
     DType.FLOAT16: 65504.0,
     DType.BFLOAT16: 3.3895313892515355e38,
 }
-SMALLEST = {DType.FLOAT64: 2.0**-1022, DType.FLOAT32: 2.0**-126, DType.FLOAT16: 2.0**-23, DType.BFLOAT16: 2.0**-126}
-"""Differences below this are never held against anybody (denormals; twice the smallest one for float16)."""
+SMALLEST = {DType.FLOAT64: 2.0**-126, DType.FLOAT32: 2.0**-126, DType.FLOAT16: 2.0**-23, DType.BFLOAT16: 2.0**-126}
+"""Differences below this are never held against anybody (denormals; twice the smallest one for float16; allowances are
+kept in float32)."""
 NOT_IN_DOUBLE = "the reference does not run in float64; its own result, with a wider allowance, is the oracle"
 _LONGEST = 65536.0
 """Longer sums are not granted more: nobody runs a single float32 accumulator over millions of elements and is right."""
@@ -119,7 +120,7 @@ def compute(
     outputs = []
     for index, spec in enumerate(task.outputs):
         changes = [m[index] for m in moved if m is not None]
-        own_values = _as_values(own[index], spec.dtype)
+        own_values = own[index] if spec.dtype is DType.FLOAT32 else _as_values(own[index], spec.dtype)
         if spec.dtype.is_floating:
             allowed, unjudged = _allowance(
                 exact[index],
@@ -289,7 +290,7 @@ def _some_changed(tensor: torch.Tensor, share: float, generator: torch.Generator
 
 def _allowance(
     exact: Float64,
-    own: Float64,
+    own: Array,
     changes: Sequence[Float64],
     *,
     spec: TensorSpec,
@@ -309,31 +310,30 @@ def _allowance(
             in_double=in_double,
         )
         return lone.reshape(()), unjudged
-    computation = spec.dtype.epsilon if spec.dtype is DType.FLOAT64 else DType.FLOAT32.epsilon
+    wide = spec.dtype is DType.FLOAT64
+    kind: Any = np.float64 if wide else np.float32
+    computation = spec.dtype.epsilon if wide else DType.FLOAT32.epsilon
     storage = spec.dtype.epsilon if spec.dtype.itemsize == 2 else 0.0
-    scale = magnitude(exact)
-    size = np.abs(exact)
-    with np.errstate(invalid="ignore", over="ignore"):
-        rounding = (
-            (tolerance.rounding + math.sqrt(length)) * computation * (1.0 if in_double else _OWN_PRECISION_FACTOR)
-        )
-        allowed = (rounding + storage) * size
-        allowed += tolerance.reference_error * _smoothed(np.abs(own - exact), scale)
+    scale = magnitude(exact, kind)
+    rounding = (tolerance.rounding + math.sqrt(length)) * computation * (1.0 if in_double else _OWN_PRECISION_FACTOR)
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        size = np.abs(exact).astype(kind)
+        allowed = size * kind(rounding + storage)
+        allowed += kind(tolerance.reference_error) * _smoothed(np.abs(own - exact).astype(kind), scale)
         if not in_double:
-            allowed += (rounding + 2 * storage) * scale
+            allowed += kind(rounding + 2 * storage) * scale
         if changes:
-            change = _root_mean_square([c - exact for c in changes])
-            allowed += tolerance.conditioning * (1 + math.sqrt(length) / 3) * _smoothed(change, scale)
-        allowed += SMALLEST[spec.dtype]
+            change = _root_mean_square([c - exact for c in changes]).astype(kind)
+            allowed += kind(tolerance.conditioning * (1 + math.sqrt(length) / 3)) * _smoothed(change, scale)
+        allowed += kind(SMALLEST[spec.dtype])
         if tolerance.rtol is not None or tolerance.atol is not None:
-            allowed = np.maximum(allowed, (tolerance.rtol or 0.0) * size + (tolerance.atol or 0.0))
-    edge = np.isfinite(exact) & (~np.isfinite(own) | (size > LARGEST[spec.dtype] * (1 - 2.0**-8)))
-    allowed[edge] = np.inf
-    allowed[~np.isfinite(exact)] = np.where(np.isfinite(own[~np.isfinite(exact)]), np.inf, 0.0)
-    allowed[np.isnan(allowed)] = np.inf
-    unjudged = float(np.count_nonzero(edge)) / max(1, exact.size)
-    with np.errstate(over="ignore"):
-        return allowed.astype(np.float32), unjudged
+            allowed = np.maximum(allowed, kind(tolerance.rtol or 0.0) * size + kind(tolerance.atol or 0.0))
+        finite = np.isfinite(exact)
+        edge = finite & (~np.isfinite(own) | (size > LARGEST[spec.dtype] * (1 - 2.0**-8)))
+        allowed[edge | np.isnan(allowed)] = np.inf
+        if not finite.all():
+            allowed[~finite] = np.where(np.isfinite(own[~finite]), np.inf, 0.0)
+        return allowed.astype(np.float32), float(np.count_nonzero(edge)) / max(1, exact.size)
 
 
 def _root_mean_square(parts: Sequence[Float64]) -> Float64:
@@ -344,7 +344,7 @@ def _root_mean_square(parts: Sequence[Float64]) -> Float64:
     return np.sqrt(total, out=total)
 
 
-def _smoothed(error: Float64, scale: Float64) -> Float64:
+def _smoothed(error: Array, scale: Array) -> Array:
     """The error, but at least `scale` times the ratio of the two in the element's row and in the whole output.
 
     The ratio is root mean square over root mean square, so that elements which the model of magnitudes overestimates or
@@ -355,33 +355,33 @@ def _smoothed(error: Float64, scale: Float64) -> Float64:
     if error.ndim >= 1 and error.shape[-1] >= _SHORTEST_ROW:
         totals.append((_squares(error, row=True), _squares(scale, row=True)))
     for own, other in totals:
-        ratio = np.sqrt(np.divide(own, other, out=np.zeros_like(own), where=other > 0))
+        ratio = np.sqrt(np.divide(own, other, out=np.zeros_like(own), where=other > 0)).astype(error.dtype)
         np.maximum(error, ratio * scale, out=error)
     return error
 
 
-def _squares(values: Float64, *, row: bool = False) -> Float64:
+def _squares(values: Array, *, row: bool = False) -> Float64:
     flat = values if row else values.reshape(-1)
-    return np.asarray(np.einsum("...i,...i->...", flat, flat))[..., np.newaxis]
+    return np.asarray(np.einsum("...i,...i->...", flat, flat, dtype=np.float64))[..., np.newaxis]
 
 
-def magnitude(values: Float64) -> Float64:
+def magnitude(values: Float64, kind: Any = np.float64) -> Array:
     """Local magnitude: rank-one model of |values| from root mean squares along each dimension (finite elements only)."""
     finite = np.isfinite(values)
     usable = values if finite.all() else np.where(finite, values, 0.0)
     peak = max(float(usable.max(initial=0.0)), -float(usable.min(initial=0.0)))
     if peak == 0.0 or values.ndim == 0:
-        return np.full(values.shape, peak)
+        return np.full(values.shape, peak, kind)
     squares = usable / peak
     np.square(squares, out=squares)
     overall = float(np.mean(squares))
     if overall == 0.0:
-        return np.zeros(values.shape)
+        return np.zeros(values.shape, kind)
     model = np.full((1,) * values.ndim, peak * math.sqrt(overall))
     for dim in range(values.ndim):
         others = tuple(d for d in range(values.ndim) if d != dim)
         model = model * np.sqrt(squares.mean(axis=others, keepdims=True) / overall)
-    return np.array(np.broadcast_to(model, values.shape))
+    return np.array(np.broadcast_to(model, values.shape), dtype=kind)
 
 
 def _representable(exact: Float64, dtype: DType) -> Float64:
