@@ -314,7 +314,7 @@ def _allowance(
     kind: Any = np.float64 if wide else np.float32
     computation = spec.dtype.epsilon if wide else DType.FLOAT32.epsilon
     storage = spec.dtype.epsilon if spec.dtype.itemsize == 2 else 0.0
-    scale = magnitude(exact, kind)
+    scale = magnitude(_representable(exact, spec.dtype), kind)
     rounding = (tolerance.rounding + math.sqrt(length)) * computation * (1.0 if in_double else _OWN_PRECISION_FACTOR)
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         size = np.abs(exact).astype(kind)
