@@ -72,7 +72,7 @@ class Stop(Exception):
 
 
 @pytest.mark.parametrize("serial", [True, False])
-@pytest.mark.parametrize("at", [1, 9, 23])
+@pytest.mark.parametrize("at", [1, 23])
 def test_a_resumed_run_decides_as_an_uninterrupted_one(tmp_path, serial, at):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     expected = run(whole, serial=serial)
@@ -105,7 +105,7 @@ def test_a_crash_between_finalists_measures_only_the_missing_ones(tmp_path, seri
     assert len(again.judged) == 2
 
 
-@pytest.mark.parametrize("serial", [True, False])
+@pytest.mark.parametrize("serial", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_kill_9_at_random_moments_loses_at_most_the_attempt_in_flight(tmp_path, serial):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     run(whole, serial=serial)

@@ -162,7 +162,7 @@ def test_two_processes_write_one_archive(ledger_url, tmp_path):
     runs = ["20260101-000000-aaaa", "20260101-000000-bbbb", "20260101-000000-cccc"]
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", program, ledger_url, str(tmp_path / "artifacts"), run, "60"],
+            [sys.executable, "-c", program, ledger_url, str(tmp_path / "artifacts"), run, "40"],
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
             stderr=subprocess.PIPE,
         )
@@ -173,8 +173,8 @@ def test_two_processes_write_one_archive(ledger_url, tmp_path):
         assert process.returncode == 0, errors.decode()
     with Archive.open(ledger_url, artifacts=tmp_path / "artifacts") as archive:
         for run in runs:
-            assert [a.index for a in archive.attempts(run)] == list(range(1, 61))
-        assert len({a.candidate.id for run in runs for a in archive.attempts(run)}) == 30 + 3 * 30
+            assert [a.index for a in archive.attempts(run)] == list(range(1, 41))
+        assert len({a.candidate.id for run in runs for a in archive.attempts(run)}) == 20 + 3 * 20
 
 
 @pytest.mark.parametrize("url", ["mysql://host/name", "://", "oracle+oracledb://x"])
