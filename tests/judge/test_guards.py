@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from judge_kernels import cpp_kernel
 
+from kernelwright.judge import landlock
 from kernelwright.judge.evaluation import Guard, Rule, WorkloadTiming
 from kernelwright.judge.questions import Stopped
 from kernelwright.judge.timing import _check_floor
@@ -252,3 +253,33 @@ def test_triton_is_judged_by_its_interpreter_and_not_timed(verdict_on):
     assert verdict.outcome == "passed", verdict
     assert verdict.speed is None
     assert "interpreter" in verdict.untimed
+
+
+@pytest.mark.skipif(landlock.version() == 0, reason="this kernel has no Landlock")
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "open({outside!r}, 'w')",
+        "os.unlink({inside!r})",
+        "os.mkdir({outside!r})",
+        pytest.param(
+            "os.kill(os.getppid(), 9)",
+            marks=pytest.mark.skipif(landlock.version() < 6, reason="signals are scoped from version 6 on"),
+        ),
+    ],
+    ids=["write", "remove", "make a folder", "kill the server"],
+)
+def test_a_candidate_cannot_touch_what_is_outside(verdict_on, judge, tmp_path, attempt):
+    inside, outside = tmp_path / "mine", tmp_path / "new"
+    inside.write_text("kept")
+    server = judge.server.get().pid
+    tried = attempt.format(inside=str(inside), outside=str(outside))
+    verdict = verdict_on(
+        HEAD + f"import os\ndef forward(x):\n    try:\n        {tried}\n    except PermissionError:\n"
+        "        return torch.tanh(x) * 2\n    return x"
+    )
+    assert verdict.outcome == "passed", verdict
+    assert inside.read_text() == "kept"
+    assert not outside.exists()
+    assert judge.server.get().pid == server
+    assert verdict.sandbox.startswith("landlock")

@@ -30,6 +30,8 @@ _TINY_BYTES = 1 << 20
 _SMALL_BYTES = 16 << 20
 """Up to here on some; larger ones on their own inputs, where the axes offer smaller sizes for the rest."""
 _SOME = 4
+_COPIED_BYTES = 4 << 20
+"""Oracles up to this size are copied out of shared memory: each mapping holds a descriptor."""
 _MODEST_BYTES = 64 << 20
 _FEW = 3
 _SPECIAL = Distribution(family="special")
@@ -106,7 +108,7 @@ class Cases:
         return self._made
 
     def _cases(self, workload: Workload) -> Iterator[Case]:
-        own = self._reference.own_inputs(workload.axes, [0])[0]
+        own = [np.array(array) for array in self._reference.own_inputs(workload.axes, [0])[0]]
         distributions = self._distributions(workload)
         if workload is self.workloads[-1] and not self._task.special_values:
             distributions.append(_SPECIAL)
@@ -180,6 +182,8 @@ def oracle_of(
     if "illegal" in said:
         return str(said["illegal"])
     arrays = answer.arrays()
+    if answer.layout.size <= _COPIED_BYTES:
+        arrays = [np.array(a) for a in arrays]
     return [
         OracleOutput(arrays[3 * i], arrays[3 * i + 1], None if spec.dtype.is_floating else arrays[3 * i + 2])
         for i, spec in enumerate(task.outputs)

@@ -109,8 +109,14 @@ class Server:
         output_bytes: int,
         settings: Mapping[str, Any],
         environment: Mapping[str, str] | None = None,
+        writable: Sequence[Path] | None = None,
     ) -> Runner:
-        """Fork a runner; `environment` is added to the server's.
+        """Fork a runner.
+
+        Args:
+            folder: Its working folder.
+            environment: Added to the server's.
+            writable: Where else it may write; None leaves that open.
 
         Raises:
             ServerDied: the server is gone.
@@ -122,6 +128,7 @@ class Server:
             "role": role,
             "folder": str(folder),
             "memory_bytes": memory_bytes,
+            "writable": None if writable is None else [str(path) for path in writable],
             "environment": {"HOME": str(folder), "TMPDIR": str(folder), **(environment or {})},
             "settings": dict(settings),
         }

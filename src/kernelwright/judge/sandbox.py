@@ -13,6 +13,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelwright.judge import landlock
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_CHILD_SUBREAPER = 36
@@ -21,6 +23,8 @@ _MORE_PROCESSES = 512
 LEVELS = {
     "process": "process: own session, killed with the judge, limits on memory, file size and core dumps, private scratch "
     "folder, clean environment, no inherited descriptors",
+    "landlock": "landlock: as process; writes only in the scratch folder and the candidate's own build cache, no TCP and no "
+    "signals to other processes as far as the kernel's version {version} offers that",
 }
 """Name to what it means, in words."""
 
@@ -37,11 +41,14 @@ class Confinement:
     """Address space above what is mapped already."""
     file_bytes: int = 2 << 30
     """Largest file that it may write."""
+    writable: tuple[str, ...] | None = None
+    """Where it may write besides its folder and /dev; None leaves that open (the user's own reference)."""
 
 
 def level_in_force() -> str:
-    """The level that runners on this host get, in words."""
-    return LEVELS["process"]
+    """The level that candidates on this host get, in words."""
+    version = landlock.version()
+    return LEVELS["landlock"].format(version=version) if version else LEVELS["process"]
 
 
 def confine(limits: Confinement) -> None:
@@ -57,6 +64,8 @@ def confine(limits: Confinement) -> None:
         _limit(resource.RLIMIT_NPROC, _own_processes() + _MORE_PROCESSES)
     os.chdir(limits.folder)
     os.umask(0o077)
+    if limits.writable is not None and landlock.version():
+        landlock.restrict([Path(limits.folder), Path("/dev"), *map(Path, limits.writable)])
 
 
 def adopt_orphans() -> None:

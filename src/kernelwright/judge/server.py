@@ -108,7 +108,14 @@ class Server:
             if os.getppid() == 1:
                 os._exit(code)
             os.environ.update(message["environment"])
-            confine(Confinement(message["folder"], message["memory_bytes"]))
+            writable = message["writable"]
+            confine(
+                Confinement(
+                    message["folder"],
+                    message["memory_bytes"],
+                    writable=None if writable is None else tuple(writable),
+                )
+            )
             from kernelwright.judge.runner import serve
 
             end = Channel(socket.socket(fileno=_CHANNEL))

@@ -171,6 +171,7 @@ class LocalSession:
     def _start(self, candidate: Candidate, library: str, generator: np.random.Generator) -> CandidateProcess:
         pattern = canary(generator)
         folder = start_folder()
+        kept = _build_folder(candidate)
         cores = self._device.cores
         try:
             runner = self._server.spawn(
@@ -185,8 +186,8 @@ class LocalSession:
                     "threads": min(cores, candidate.threads or cores),
                     "canary": pattern.tobytes().hex(),
                 },
-                # Torch keys an extension by its name alone; two candidates may use one name for two sources.
-                environment={"TORCH_EXTENSIONS_DIR": str(_extensions(candidate))},
+                environment=_build_environment(kept),
+                writable=[kept],
             )
         except KernelwrightError as error:
             shutil.rmtree(folder, ignore_errors=True)
@@ -246,8 +247,19 @@ class LocalSession:
         return str(said["reason"]) if "reason" in said else Graph.from_json(said["graph"])
 
 
-def _extensions(candidate: Candidate) -> Path:
-    """Where torch builds this candidate's extensions; kept, so that the same sources are built once."""
+def _build_folder(candidate: Candidate) -> Path:
+    """Where what a candidate builds while it loads is kept, so that the same sources are built once.
+
+    A folder for each candidate: torch keys an extension by its name alone, and nobody may plant a build for another.
+    """
     folder = cache_dir() / "extensions" / candidate.id[:2] / candidate.id
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def _build_environment(folder: Path) -> dict[str, str]:
+    return {
+        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+    }
