@@ -26,6 +26,8 @@ _FLOATING = (
 _DOMAINS = frozenset({"uniform", "positive", "ties", "zeros", "tiny"})
 """Declared families that say where the values live; `normal` and `large` leave the whole line open."""
 
+_CORNER = 64
+"""Structure is looked for in a corner first, so that large tensors without any cost nothing."""
 _SYMMETRY = 1e-5
 """Relative difference up to which a matrix that was computed counts as symmetric."""
 
@@ -190,18 +192,25 @@ def structure_of(array: Array, dtype: DType) -> str:
     if array.ndim == 0 or array.size < 8 or bool((array == array.flat[0]).all()):
         return "general"
     if array.ndim >= 2 and array.shape[-1] == array.shape[-2] and array.shape[-1] > 2:
-        sample = array.reshape(-1, *array.shape[-2:])[:4]
-        if not np.triu(sample, 1).any():
-            return "lower_triangular"
-        if not np.tril(sample, -1).any():
-            return "upper_triangular"
-        values = to_float64(sample, dtype)
-        if np.allclose(
-            values, np.swapaxes(values, -1, -2), rtol=_SYMMETRY, atol=_SYMMETRY * float(np.abs(values).max())
-        ):
-            return "symmetric"
-    if array.shape[-1] >= 8:
-        values = to_float64(array, dtype)
-        if bool((np.diff(values, axis=-1) >= 0).all()):
-            return "sorted"
+        matrices = array.reshape(-1, *array.shape[-2:])[:4]
+        found = _structure_of_matrices(matrices[:, :_CORNER, :_CORNER], dtype)
+        if found != "general" and _structure_of_matrices(matrices, dtype) == found:
+            return found
+    rows = array.reshape(-1, array.shape[-1])
+    if rows.shape[-1] >= 8 and _is_sorted(rows[:_CORNER], dtype) and _is_sorted(rows, dtype):
+        return "sorted"
     return "general"
+
+
+def _structure_of_matrices(matrices: Array, dtype: DType) -> str:
+    if not np.triu(matrices, 1).any():
+        return "lower_triangular"
+    if not np.tril(matrices, -1).any():
+        return "upper_triangular"
+    values = to_float64(matrices, dtype)
+    limit = _SYMMETRY * float(np.abs(values).max())
+    return "symmetric" if np.allclose(values, np.swapaxes(values, -1, -2), rtol=_SYMMETRY, atol=limit) else "general"
+
+
+def _is_sorted(rows: Array, dtype: DType) -> bool:
+    return bool((np.diff(to_float64(rows, dtype), axis=-1) >= 0).all())
