@@ -67,7 +67,12 @@ class Case:
     """One function with declared inputs."""
 
     def __init__(
-        self, function: Function, inputs: Sequence[str], device: Device, sizes: dict[str, int] | None = None, top: int = 4
+        self,
+        function: Function,
+        inputs: Sequence[str],
+        device: Device,
+        sizes: dict[str, int] | None = None,
+        top: int = 4,
     ) -> None:
         self.function, self.device, self.top = function, device, top
         self.specs = tuple(
@@ -100,7 +105,7 @@ class Case:
     def size_sets(self) -> list[dict[str, int]]:
         """Usual sizes, the smallest, and odd ones that leave tails everywhere."""
         odd = {name: 13 + 6 * i for i, name in enumerate(self.defaults)}
-        small = {name: 1 for name in self.defaults}
+        small = dict.fromkeys(self.defaults, 1)
         for axis in ("H", "W", "N"):
             small.update({axis: 5} if axis in small else {})
         fixed = {name: self.defaults[name] for name in self.graph.static_axes}
@@ -113,7 +118,9 @@ class Case:
         template = self.templates()[0]
         return template.render({**template.space.defaults(), **changes})
 
-    def compiled(self, candidate: Candidate, options: tuple[str, ...] = ("-O2",)) -> Callable[..., tuple[torch.Tensor, ...]]:
+    def compiled(
+        self, candidate: Candidate, options: tuple[str, ...] = ("-O2",)
+    ) -> Callable[..., tuple[torch.Tensor, ...]]:
         built = build(candidate.sources, options=options, device=self.device)
         assert isinstance(built, Built), built.reason + built.log
         outputs = []

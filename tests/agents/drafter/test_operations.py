@@ -1,10 +1,11 @@
 """Every family of operations: the drafted kernel agrees with torch in float64 on usual, odd and smallest sizes."""
+# ruff: noqa: PLC3002, PLW0108, E501
 
 from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from kernelwright.platforms.device import Device
 

@@ -170,7 +170,9 @@ class Assembly:
             lines, wanted = write(kernel, readable, axes.text, used)
             scratches += wanted
             bodies += ["{", *indented(lines), "}"]
-        arguments = f"const kw_tensor* inputs, int32_t input_count,\n{' ' * 8}{{}}kw_tensor* outputs, int32_t output_count"
+        arguments = (
+            f"const kw_tensor* inputs, int32_t input_count,\n{' ' * 8}{{}}kw_tensor* outputs, int32_t output_count"
+        )
         lines = []
         if scratches:
             lines += self._workspace(segment, axes, scratches, arguments.format("const "))
@@ -291,10 +293,71 @@ def _unused(name: str, used: set[str]) -> str:
 
 
 _RESERVED = frozenset(
-    """alignas auto bool break case char class const continue default delete do double else enum extern false float for
-    goto if inline int long mutable namespace new operator private public register return short signed sizeof static
-    struct switch template this throw true try typedef union unsigned using virtual void volatile while and or not xor
-    kw count smaller larger sweep prefix last better""".split()
+    [
+        "alignas",
+        "auto",
+        "bool",
+        "break",
+        "case",
+        "char",
+        "class",
+        "const",
+        "continue",
+        "default",
+        "delete",
+        "do",
+        "double",
+        "else",
+        "enum",
+        "extern",
+        "false",
+        "float",
+        "for",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "mutable",
+        "namespace",
+        "new",
+        "operator",
+        "private",
+        "public",
+        "register",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "throw",
+        "true",
+        "try",
+        "typedef",
+        "union",
+        "unsigned",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+        "while",
+        "and",
+        "or",
+        "not",
+        "xor",
+        "kw",
+        "count",
+        "smaller",
+        "larger",
+        "sweep",
+        "prefix",
+        "last",
+        "better",
+    ]
 )
 
 

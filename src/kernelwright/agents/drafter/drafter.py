@@ -119,7 +119,9 @@ class _Keyed:
         return hash(self.key)
 
 
-def _cached(task_text: str, graph_text: str, device_id: str, task: Task, graph: Graph, device: Device) -> Sequence[DraftTemplate]:
+def _cached(
+    task_text: str, graph_text: str, device_id: str, task: Task, graph: Graph, device: Device
+) -> Sequence[DraftTemplate]:
     return _made(_Keyed((task_text, graph_text, device_id), task, graph, device))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from kernelwright.agents.drafter.index import ONE, ZERO, Atom, Expr, flatten, substitute, unflatten, variable
 from kernelwright.agents.drafter.values import (
@@ -74,12 +75,17 @@ Kernel = LoopKernel | OpaqueKernel
 
 def mapped(access: Access, shape: Shape, index: Index, windows: dict[Atom, Expr] | None = None) -> Index:
     """Where `access` reads when its reader, of `shape`, is computed at `index`."""
-    mapping = dict(windows or {})
+    return _mapped(access.index, shape, index, tuple(windows.items()) if windows else ())
+
+
+@lru_cache(maxsize=65536)
+def _mapped(places: Index, shape: Shape, index: Index, windows: tuple[tuple[Atom, Expr], ...]) -> Index:
+    mapping = dict(windows)
     for own, place in zip(axis_variables(shape), index, strict=True):
         atom = own.single
         if atom is not None:
             mapping[atom] = place
-    return tuple(substitute(i, mapping) for i in access.index)
+    return tuple(substitute(i, mapping) for i in places)
 
 
 def operand_of(value: Value) -> Access:
@@ -323,7 +329,7 @@ class Planner:
         for hit, place in self._plain_walk(source, index).hits:
             if not isinstance(hit, Reduce):
                 continue
-            kept = [a for a in atoms_of(place)]
+            kept = atoms_of(place)
             rest = [a for a in atoms_of(inner) if a not in kept]
             if kept and rest and [a.extent for a in rest] == _wide(hit.ranges):
                 return _split_reduction(value, inner, kept, rest)
@@ -386,11 +392,12 @@ class Planner:
             merged = False
             for i, first in enumerate(self.kernels):
                 for second in self.kernels[i + 1 :]:
-                    if self._mergeable(first, second):
+                    if self._mergeable(first, second) or self._joinable(first, second) or self._joinable(second, first):
                         assert isinstance(first, LoopKernel)
                         assert isinstance(second, LoopKernel)
                         first.roots += second.roots
-                        first.reads = list(dict.fromkeys([*first.reads, *second.reads]))
+                        made = {id(r.stored) for r in first.roots}
+                        first.reads = list(dict.fromkeys(v for v in [*first.reads, *second.reads] if id(v) not in made))
                         self.kernels.remove(second)
                         merged = True
                         break
@@ -403,6 +410,34 @@ class Planner:
         if first.outer != second.outer or first.inner != second.inner or (first.inner and not self.fuse_rows):
             return False
         return not (self._waits(first, second) or self._waits(second, first))
+
+    def _joinable(self, first: Kernel, second: Kernel) -> bool:
+        """Whether `second` needs of `first` only reductions over the very same rows: then one kernel does both."""
+        if not isinstance(first, LoopKernel) or not isinstance(second, LoopKernel):
+            return False
+        if first.outer != second.outer or first.inner != second.inner or not first.inner or not self.fuse_rows:
+            return False
+        domain = Domain(first.outer_index, tuple(Expr({(a,): 1}) for a in first.inner), ())
+        made = {r.stored for r in first.roots}
+        if not self._may_fuse(domain) or not all(isinstance(r.value, Reduce) for r in first.roots):
+            return False
+        if self._waits(first, second) or any(
+            self._waits(k, first) and self._waits(second, k) for k in self.kernels if k is not first and k is not second
+        ):
+            return False
+        for root in second.roots:
+            value, index = root.value, root.index
+            if isinstance(value, Reduce):
+                value, index = reduce_operand(
+                    value, padded(domain.outer, value.shape), padded(domain.inner, value.ranges)
+                )
+            elif isinstance(value, Scan):
+                value, index = operand_of(value).value, mapped(operand_of(value), value.shape, index)
+            walk = Walk(self.memory - made)
+            walk.visit(value, index)
+            if not all(isinstance(v, Reduce) and self._fits(v, i, domain) for v, i in walk.hits if v in made):
+                return False
+        return True
 
     def _waits(self, kernel: Kernel, other: Kernel) -> bool:
         """Whether `kernel` needs, directly or not, something that `other` stores."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernelwright.agents.drafter.codegen.functions import EXPENSIVE
 from kernelwright.agents.drafter.fusion import (
@@ -11,14 +11,13 @@ from kernelwright.agents.drafter.fusion import (
     LoopKernel,
     Root,
     Walk,
-    padded,
     mapped,
     operand_of,
+    padded,
     reduce_operand,
 )
 from kernelwright.agents.drafter.index import ONE, ZERO, Atom, Expr, coefficient, flatten, floordiv, modulo, substitute
 from kernelwright.agents.drafter.values import Map, Reduce, Scan, Value
-
 
 _SHORT = 8
 """A loop of fewer iterations does not fill a vector."""
@@ -37,6 +36,8 @@ class Nest:
     own: set[int]
     """Identities of the values stored here: computed, never read back."""
     memory: set[Value]
+    _levels: dict[tuple[int, Index], int] = field(default_factory=dict)
+    _reductions: list[Reduce] | None = None
 
     def operand(self, value: Reduce) -> tuple[Value, Index]:
         """What a reduction of this kernel reads in its body."""
@@ -68,6 +69,12 @@ class Nest:
 
     def level(self, value: Value, index: Index) -> int:
         """How many reductions, one after the other, must be finished before `value` can be computed."""
+        key = (id(value), index)
+        if key not in self._levels:
+            self._levels[key] = self._level(value, index)
+        return self._levels[key]
+
+    def _level(self, value: Value, index: Index) -> int:
         if isinstance(value, Reduce) and value not in self.memory:
             return 1 + self.level(*self.operand(value))
         if isinstance(value, Scan) and value not in self.memory:
@@ -78,6 +85,16 @@ class Nest:
 
     def reductions(self) -> list[Reduce]:
         """The reductions of this kernel, in the order of first use."""
+        if self._reductions is None:
+            self._reductions = self._find_reductions()
+        return self._reductions
+
+    def forget(self) -> None:
+        """Drop what was derived from the loops, because they change."""
+        self._levels.clear()
+        self._reductions = None
+
+    def _find_reductions(self) -> list[Reduce]:
         found: dict[int, Reduce] = {}
         for root in self.roots:
             if isinstance(root.value, Reduce):
@@ -91,7 +108,8 @@ class Nest:
     def has_scan(self) -> bool:
         """Whether something runs along the row."""
         return any(
-            isinstance(root.value, Scan) or any(isinstance(v, Scan) for w in self.closure(*_root(root)) for v, _ in w.hits)
+            isinstance(root.value, Scan)
+            or any(isinstance(v, Scan) for w in self.closure(*_root(root)) for v, _ in w.hits)
             for root in self.roots
         )
 
@@ -197,6 +215,7 @@ def _merge(nest: Nest, loops: list[Atom], position: int) -> None:
     def renamed(index: Index) -> Index:
         return tuple(substitute(e, mapping) for e in index)
 
+    nest.forget()
     nest.outer_index, nest.inner_index = renamed(nest.outer_index), renamed(nest.inner_index)
     nest.roots = [Root(r.stored, r.value, renamed(r.index)) for r in nest.roots]
 

@@ -17,11 +17,11 @@ def _powers(low: int, high: int) -> tuple[int, ...]:
 
 
 def lanes(device: Device, widest: DType) -> Parameter:
-    """Lanes of a vector: half to twice a register."""
+    """Lanes of a vector: half a register or a whole one."""
     natural = max(device.simd_bits // (8 * max(widest.itemsize, 4)), 2)
     return Parameter(
         name="lanes",
-        values=_powers(max(natural // 2, 2), natural * 2),
+        values=_powers(max(natural // 2, 2), natural),
         default=natural,
         meaning="elements that one vector statement works on",
     )
@@ -29,7 +29,9 @@ def lanes(device: Device, widest: DType) -> Parameter:
 
 def unroll(default: int) -> Parameter:
     """Vectors in flight."""
-    return Parameter(name="unroll", values=(1, 2, 4, 8), default=default, meaning="independent vectors in one loop step")
+    return Parameter(
+        name="unroll", values=(1, 2, 4, 8), default=default, meaning="independent vectors in one loop step"
+    )
 
 
 def store(default: str) -> Parameter:
@@ -64,7 +66,7 @@ def accumulate() -> Parameter:
         name="accumulate",
         values=("float", "double"),
         default="double",
-        meaning="type of totals across blocks (lanes add in the type of the data)",
+        meaning="type of totals across blocks, and of what scans carry (lanes add in the type of the data)",
     )
 
 
@@ -136,13 +138,22 @@ def products(device: Device) -> list[Parameter]:
             meaning="rows x vectors of the result that stay in registers",
         ),
         Parameter(
-            name="depth_block", values=(128, 192, 256, 384, 512), default=256, meaning="terms of the sum packed at a time"
+            name="depth_block",
+            values=(128, 192, 256, 384, 512),
+            default=256,
+            meaning="terms of the sum packed at a time",
         ),
         Parameter(
-            name="row_block", values=(56, 112, 252, 504, 1008), default=504, meaning="rows of the left operand packed at a time"
+            name="row_block",
+            values=(56, 112, 252, 504, 1008),
+            default=504,
+            meaning="rows of the left operand packed at a time",
         ),
         Parameter(
-            name="column_block", values=(256, 512, 1024, 2048), default=1024, meaning="columns done before packing again"
+            name="column_block",
+            values=(256, 512, 1024, 2048),
+            default=1024,
+            meaning="columns done before packing again",
         ),
         Parameter(name="depth_unroll", values=(1, 2, 4), default=2, meaning="terms of the sum in one loop step"),
     ]
@@ -154,7 +165,9 @@ def attention() -> list[Parameter]:
         Parameter(
             name="key_block", values=(64, 128, 256, 512), default=256, meaning="keys between two updates of the softmax"
         ),
-        Parameter(name="query_tiles", values=(1, 2, 4), default=2, meaning="tiles of queries that share a block of keys"),
+        Parameter(
+            name="query_tiles", values=(1, 2, 4), default=2, meaning="tiles of queries that share a block of keys"
+        ),
     ]
 
 

@@ -62,7 +62,9 @@ class DraftTemplate:
         def write(
             kernel: Kernel, pointers: dict[int, str], sizes: Callable[[Atom], str], used: set[str]
         ) -> tuple[list[str], list[Scratch]]:
-            return write_kernel(kernel, set(self.planner.memory), pointers, sizes, used, values, self.facts.axes)
+            return write_kernel(
+                kernel, set(self.planner.memory), pointers, sizes=sizes, used=used, values=values, axes=self.facts.axes
+            )
 
         source = f"// {self.why}\n{assembly.source(write, HEADERS)}"
         return Candidate(
@@ -135,7 +137,7 @@ def _parameters(facts: Facts, planner: Planner) -> tuple[Parameter, ...]:
     if loops:
         large = facts.output_bytes > 8 * facts.device.l2_bytes
         reduces = any(n.reductions() for n in nests)
-        found += [spaces.lanes(facts.device, widest), spaces.unroll(4 if reduces else 2)]
+        found += [spaces.lanes(facts.device, widest), spaces.unroll(4)]
         found.append(spaces.store("stream" if large else "normal"))
         if reduces:
             found.append(spaces.block())

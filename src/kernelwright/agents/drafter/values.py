@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from kernelwright.agents.drafter.index import ONE, ZERO, Expr, product, variable
@@ -32,6 +33,11 @@ def window_variable(position: int, extent: Expr) -> Expr:
 
 def axis_variables(shape: Sequence[Expr]) -> tuple[Expr, ...]:
     """The canonical index of a tensor of `shape`; dimensions of size one are always at 0."""
+    return _axis_variables(tuple(shape))
+
+
+@lru_cache(maxsize=4096)
+def _axis_variables(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return tuple(ZERO if extent == ONE else axis_variable(axis, extent) for axis, extent in enumerate(shape))
 
 

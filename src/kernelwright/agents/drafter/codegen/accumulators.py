@@ -57,7 +57,7 @@ class Accumulator:
     def neutral(self) -> str:
         """The value that changes nothing, as `lane`."""
         kind = self.value.kind
-        if kind == "sum" or kind == "any":
+        if kind in {"sum", "any"}:
             return "0"
         if kind == "prod":
             return "1"

@@ -200,7 +200,9 @@ def _for_vectors(lines: list[str]) -> list[str]:
 
 
 def _purpose(accumulators: list[Accumulator], roots: list[Root]) -> str:
-    made = [f"{a.value.kind} ({a.name})" for a in accumulators] + [f"store {display_name(r.stored.name)}" for r in roots]
+    made = [f"{a.value.kind} ({a.name})" for a in accumulators] + [
+        f"store {display_name(r.stored.name)}" for r in roots
+    ]
     return ", ".join(made) + "."
 
 
@@ -296,7 +298,11 @@ class ColumnSplitWriter(ColumnWriter):
                 body.lines.append(self.store(root, emit.value(root.value, root.index)))
             lines = body.lines
         emit.names[lane] = saved
-        step = [f"auto step = [&](int64_t {at}, int, auto lanes) __attribute__((always_inline)) {{", *indented(lines), "};"]
+        step = [
+            f"auto step = [&](int64_t {at}, int, auto lanes) __attribute__((always_inline)) {{",
+            *indented(lines),
+            "};",
+        ]
         return ["// The lines of all threads, joined in a fixed order.", *step, f"sweep<W, 1>(0, {columns}, step);"]
 
 
@@ -366,4 +372,3 @@ class ColumnScanWriter(ColumnWriter):
             f"const kw::vec<{ctype}, W> {result} = kw::cast<{ctype}>({result}_wide);",
         ]
         return Operand(result, ctype, len(self.emit.blocks) - 1, True)
-

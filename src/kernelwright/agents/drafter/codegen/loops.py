@@ -275,7 +275,9 @@ class RowWriter(LoopWriter):
         lines += self._results(accumulators)
 
     def _purpose(self, accumulators: list[Accumulator], roots: list[Root]) -> str:
-        made = [f"{a.value.kind} ({a.value.name})" for a in accumulators] + [f"store {display_name(r.stored.name)}" for r in roots]
+        made = [f"{a.value.kind} ({a.value.name})" for a in accumulators] + [
+            f"store {display_name(r.stored.name)}" for r in roots
+        ]
         return ", ".join(made) + "."
 
     def _take(self, accumulator: Accumulator) -> list[str]:
@@ -403,17 +405,27 @@ class RowWriter(LoopWriter):
         wide = "double" if ctype == "float" and self.values.get("accumulate", "double") == "double" else ctype
         neutral = "0" if value.kind == "sum" else "1"
         sign = "+" if value.kind == "sum" else "*"
-        carry = self.emit.name(f"{value.name}_carry")
-        before.append(f"{wide} {carry} = {neutral};")
+        carry = self.emit.name(f"{display_name(value.name)}_carry")
         lines = self.emit.blocks[-1].lines
-        local, result = self.emit.name(f"{value.name}_local"), self.emit.name(value.name)
+        local, result = self.emit.name(f"{display_name(value.name)}_local"), self.emit.name(value.name)
         text = operand.text if operand.lanes else widened(operand)
         fill = f"kw::splat<{ctype}, W>({ctype}({neutral}))"
-        lines.append(f"const auto {local} = kw::cast<{wide}>(prefix(keep({text}, {fill}, lanes), {fill}, "
-                     f"[](auto a, auto b) {{ return a {sign} b; }}));")  # fmt: skip
-        lines.append(f"const auto {result}_wide = {local} {sign} {carry};")
-        lines.append(f"{carry} = last({result}_wide);")
-        lines.append(f"const auto {result} = kw::cast<{ctype}>({result}_wide);")
+        scanned = f"prefix(keep({text}, {fill}, lanes), {fill}, [](auto a, auto b) {{ return a {sign} b; }})"
+        vector = f"const kw::vec<{ctype}, W>"
+        if wide == "double" and ctype == "float" and value.kind == "sum":
+            # Two floats carry what one double would, without converting every lane.
+            before.append(f"float {carry} = 0, {carry}_low = 0;")
+            lines += [
+                f"{vector} {local} = {scanned};",
+                f"{vector} {result} = ({local} + {carry}_low) + {carry};",
+                f"add_exactly({carry}, {carry}_low, last({local}));",
+            ]
+        else:
+            before.append(f"{wide} {carry} = {neutral};")
+            lines += [
+                f"const auto {local} = kw::cast<{wide}>({scanned});",
+                f"const auto {result}_wide = {local} {sign} {carry};",
+                f"{carry} = last({result}_wide);",
+                f"{vector} {result} = kw::cast<{ctype}>({result}_wide);",
+            ]
         return Operand(result, ctype, len(self.emit.blocks) - 1, True)
-
-

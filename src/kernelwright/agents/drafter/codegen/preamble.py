@@ -100,6 +100,14 @@ template <class V> KW_INLINE V remainder_int(V a, V b) {
     return kw::select((r != 0) && ((r < 0) != (b < 0)), V(r + b), r);
 }
 """,
+    "add_exactly(": """\
+// high + low += x, with the rounding error of the sum kept in `low`.
+KW_INLINE void add_exactly(float& high, float& low, float x) {
+    float sum = high + x, part = sum - high;
+    low += (high - (sum - part)) + (x - part);
+    high = sum;
+}
+""",
     "prefix(": """\
 // Running combination over the lanes of one vector, in a logarithmic number of steps.
 template <int shift, class V, int... I> KW_INLINE V shifted(V v, V neutral, kw::indices<I...>) {

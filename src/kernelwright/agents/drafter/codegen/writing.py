@@ -10,8 +10,8 @@ from kernelwright.agents.drafter.codegen.loops import ElementwiseWriter, LoopWri
 from kernelwright.agents.drafter.codegen.products import ProductWriter, title
 from kernelwright.agents.drafter.codegen.split import SplitWriter
 from kernelwright.agents.drafter.fusion import Kernel, LoopKernel, OpaqueKernel
-from kernelwright.agents.drafter.index import Atom, Expr, to_dim, variable
 from kernelwright.agents.drafter.index import ONE as ONE_EXPR
+from kernelwright.agents.drafter.index import Atom, Expr, to_dim, variable
 from kernelwright.agents.drafter.nest import Nest, lane_candidates, nest_of, span
 from kernelwright.agents.drafter.values import Attention, Contraction, Value, display_name
 from kernelwright.core.dimensions import evaluate_dim
@@ -25,6 +25,7 @@ def write_kernel(
     kernel: Kernel,
     memory: set[Value],
     pointers: dict[int, str],
+    *,
     sizes: Callable[[Atom], str],
     used: set[str],
     values: Mapping[str, ParameterValue],
@@ -32,7 +33,7 @@ def write_kernel(
 ) -> tuple[list[str], list[Scratch]]:
     """The statements of one kernel, and the scratch memory it wants."""
     if not isinstance(kernel, LoopKernel):
-        return _write_opaque(kernel, pointers, sizes, used, values, axes)
+        return _write_opaque(kernel, pointers, sizes=sizes, used=used, values=values, axes=axes)
     nest = nest_of(kernel, memory)
     if not nest.outer and not nest.inner:
         _add_unit_loop(nest)
@@ -58,6 +59,7 @@ def write_kernel(
 def _write_opaque(
     kernel: OpaqueKernel,
     pointers: dict[int, str],
+    *,
     sizes: Callable[[Atom], str],
     used: set[str],
     values: Mapping[str, ParameterValue],
@@ -68,7 +70,10 @@ def _write_opaque(
         return [title(kernel), *products.write()], products.scratch
     if isinstance(kernel.value, Attention):
         attention = AttentionWriter(kernel, pointers, sizes, used, values)
-        return [f"// Attention: {display_name(kernel.roots[0].stored.name)}.", *attention.write(axes)], attention.scratch
+        return [
+            f"// Attention: {display_name(kernel.roots[0].stored.name)}.",
+            *attention.write(axes),
+        ], attention.scratch
     raise ValueError(f"no kernel for {kernel.value.name}")
 
 

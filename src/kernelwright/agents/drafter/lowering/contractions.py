@@ -18,9 +18,7 @@ def contracted(builder: Builder, left: Tensor, right: Tensor) -> Tensor:
         raise Unsupported("a matrix product of integers")
     shape = (*left.shape[:-1], right.shape[-1])
     left, right = (t if strided(t) else materialised(builder, t) for t in (left, right))
-    return whole(
-        Contraction(builder.fresh("product"), left.dtype, shape, left.access, right.access, left.shape[-1])
-    )
+    return whole(Contraction(builder.fresh("product"), left.dtype, shape, left.access, right.access, left.shape[-1]))
 
 
 def strided(tensor: Tensor) -> bool:
@@ -128,7 +126,13 @@ def _four(shape: Shape) -> Shape:
 
 
 def attended(
-    builder: Builder, query: Tensor, keys: Tensor, content: Tensor, mask: Tensor | None, causal: bool, scale: float | None
+    builder: Builder,
+    query: Tensor,
+    keys: Tensor,
+    content: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float | None,
 ) -> Tensor:
     """Attention over [batch, heads, length, width]; several query heads may share a head of keys."""
     if query.shape[0] != keys.shape[0] or keys.shape[:3] != content.shape[:3]:
@@ -144,7 +148,13 @@ def attended(
 
 
 def _spelled_out(
-    builder: Builder, query: Tensor, keys: Tensor, content: Tensor, mask: Tensor | None, causal: bool, scale: float | None
+    builder: Builder,
+    query: Tensor,
+    keys: Tensor,
+    content: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float | None,
 ) -> Tensor:
     """Attention as two products and a softmax, in the type of the data."""
     f = Formula(builder, query.dtype)

@@ -51,7 +51,5 @@ def _triangle(builder: Builder, node: Node) -> Tensor:
     diagonal = builder.integer(node, 1, "diagonal", 0)
     *_, row, column = axis_variables(tensor.shape)
     distance = builder.position(column - row, tensor.shape)
-    test = builder.map(
-        "le" if "tril" in node.op else "ge", DType.BOOL, distance, builder.scalar(diagonal, DType.INT64)
-    )
+    test = builder.map("le" if "tril" in node.op else "ge", DType.BOOL, distance, builder.scalar(diagonal, DType.INT64))
     return builder.map("where", tensor.dtype, test, tensor, builder.scalar(converted(0, tensor.dtype), tensor.dtype))

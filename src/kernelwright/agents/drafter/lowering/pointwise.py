@@ -10,11 +10,32 @@ from kernelwright.agents.drafter.values import Scalar, Tensor
 from kernelwright.core.dtypes import DType
 from kernelwright.tasks.graph import Arg, DimRef, LiteralArg, Node, ValueRef
 
-_UNARY_FLOAT = """exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh
-sigmoid erf erfc""".split()
-_UNARY_SAME = "neg abs floor ceil trunc round sign".split()
+_UNARY_FLOAT = [
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "erfc",
+]
+_UNARY_SAME = ["neg", "abs", "floor", "ceil", "trunc", "round", "sign"]
 _ARITHMETIC = {"mul": "mul", "maximum": "maximum", "minimum": "minimum"}
-_COMPARISONS = "eq ne lt le gt ge".split()
+_COMPARISONS = ["eq", "ne", "lt", "le", "gt", "ge"]
 _FLOAT_BINARY = {"pow": "pow", "atan2": "atan2"}
 
 
@@ -143,7 +164,9 @@ lowers("bitwise_not.default")(_unary("not"))
 def _classify(builder: Builder, node: Node) -> Tensor:
     tensor = builder.tensor(node, 0)
     if not tensor.dtype.is_floating:
-        return builder.map("cast", DType.BOOL, builder.map("mul", tensor.dtype, tensor, builder.scalar(0, tensor.dtype)))
+        return builder.map(
+            "cast", DType.BOOL, builder.map("mul", tensor.dtype, tensor, builder.scalar(0, tensor.dtype))
+        )
     return builder.map(node.op.split(".")[1], DType.BOOL, tensor)
 
 

@@ -9,7 +9,6 @@ from kernelwright.agents.drafter.index import ONE, ZERO, Expr, as_expr, floordiv
 from kernelwright.agents.drafter.lowering.reductions import reduced
 from kernelwright.agents.drafter.lowering.registry import Builder, Unsupported, broadcast, lowers, viewed
 from kernelwright.agents.drafter.values import Guarded, Shape, Tensor, axis_variables, whole
-from kernelwright.core.dtypes import DType
 from kernelwright.tasks.graph import Node
 
 
@@ -40,9 +39,7 @@ def _windows(
     if not bounds:
         return inside
     outside = broadcast(builder.scalar(fill, tensor.dtype), shape)
-    return whole(
-        Guarded(builder.fresh("window"), tensor.dtype, shape, tuple(bounds), inside.access, outside.access)
-    )
+    return whole(Guarded(builder.fresh("window"), tensor.dtype, shape, tuple(bounds), inside.access, outside.access))
 
 
 def _stays_inside(extent: Expr, count: Expr, kernel: int, stride: int, padding: int, dilation: int) -> bool:
@@ -74,7 +71,9 @@ def _pooled(builder: Builder, node: Node, rank: int, *, largest: bool) -> Tensor
     return reduced(builder, "max" if largest else "sum", windows, axes, tensor.dtype)
 
 
-@lowers("max_pool2d_with_indices.default", "max_pool3d_with_indices.default", "max_pool1d.default", "max_pool2d.default")
+@lowers(
+    "max_pool2d_with_indices.default", "max_pool3d_with_indices.default", "max_pool1d.default", "max_pool2d.default"
+)
 def _max_pool(builder: Builder, node: Node) -> Tensor | list[Tensor | None]:
     rank = 1 if "pool1d" in node.op else 2 if "pool2d" in node.op else 3
     result = _pooled(builder, node, rank, largest=True)
@@ -129,5 +128,3 @@ def _adaptive(builder: Builder, node: Node) -> Tensor:
     divisor = size or builder.scalar(float(count.constant or 1), tensor.dtype)
     mean = builder.map("div", tensor.dtype, total, divisor)
     return reshaped(mean, shape)
-
-

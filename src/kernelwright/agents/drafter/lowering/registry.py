@@ -234,9 +234,7 @@ def promoted(tensors: Sequence[tuple[DType, int, bool]]) -> DType:
     result: DType | None = None
     for level in levels:
         for dtype in _joined(level):
-            if result is None:
-                result = dtype
-            elif category(dtype) > category(result):
+            if result is None or category(dtype) > category(result):
                 result = dtype
     return result or DType.FLOAT32
 
