@@ -232,10 +232,24 @@ def _check(name: str, got: Array, true: Array, limit: float, where: Array) -> No
     )
 
 
+LOW = {"silu": -87.0, "sigmoid": -87.0, "softplus": -87.0, "gelu_erf": -12.9, "gelu_tanh": -1.0}
+
+
 def _meaningful(name: str, x: Array) -> Array:
-    """Without the far negative tails of the activations: there a rounding of the argument alone is many ulp of the result."""
-    low = {"silu": -87.0, "gelu_erf": -12.9, "gelu_tanh": -1.0}.get(name)
+    """Without the far negative tails of the activations: there a rounding of the argument alone is many ulp of the result, and
+    the smallest results are zero."""
+    low = LOW.get(name)
     return x if low is None else x[~(x < low)]
+
+
+@pytest.mark.parametrize("name", LOW)
+def test_tails_of_activations_vanish(functions: ctypes.CDLL, name: str) -> None:
+    x = np.linspace(LOW[name], -200, 1 << 14).astype(np.float32)
+    got = _run(functions, name, x)
+    with np.errstate(all="ignore"):
+        true = REFERENCE[name](x.astype(np.float64))
+    assert np.all(np.abs(got - true) <= 1e-4 * np.abs(true) + 2e-36)
+    assert np.all(got[x < -110] == 0)
 
 
 @pytest.mark.parametrize("name", UNARY)

@@ -48,7 +48,8 @@ extern "C" void product(int threads, int64_t batch, int64_t m, int64_t n, int64_
     };
     kw::matmul_shape shape{batch, m, n, k};
     kw::operand<ELEMENT> left{a, sa[1], sa[2], sa[0]}, right{b, sb[1], sb[2], sb[0]};
-    if (prologue) kw::matmul<S>(threads, shape, left, right, shifted(), raised(), epilogue, scratch);
+    auto ask = [=](int64_t row, int64_t column, int64_t index) { kw::prefetch(out + (index * m + row) * n + column); };
+    if (prologue) kw::matmul<S>(threads, shape, left, right, shifted(), raised(), kw::with_prefetch(epilogue, ask), scratch);
     else kw::matmul<S>(threads, shape, left, right, kw::as_stored(), kw::as_stored(), epilogue, scratch);
 }
 """

@@ -50,13 +50,6 @@ struct attention_schedule {
 
 namespace detail {
 
-// e**x for x <= 0; zero below -87, where it would be denormal.
-template <class V> KW_INLINE V exp_below_zero(V x) {
-    V n, r;
-    split_by_log2(larger(same<V>(-87), x), n, r);
-    return select(x < same<V>(-87), V{}, scaled(r * r * exp_tail(r) + r + 1.f, n));
-}
-
 struct attention_grid {
     int64_t key_panels, query_blocks, parts, blocks_each;
     int64_t packed_keys, packed_values, queries, scores, weights, results, rows, total;

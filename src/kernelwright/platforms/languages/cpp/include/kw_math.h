@@ -3,7 +3,8 @@
 // Every function takes a vector or a scalar of one type and returns the same type. Scalars run through the vector code, so
 // that tails are as accurate as lanes. NaN, infinities, denormals and signed zeros come out as in IEEE 754 and the C library.
 // Largest error in float: 3 ulp, but 4 for tan and erfc, 6 for gelu_erf; in double 4 (activations: 5). In the far negative
-// tails of silu, gelu_erf and gelu_tanh, where a rounding of the argument alone is many ulp of the result, it grows.
+// tails of silu, gelu_erf and gelu_tanh, where a rounding of the argument alone is many ulp of the result, it grows. sigmoid,
+// softplus and these three give zero below about 1e-36 (1e-305 in double), because arithmetic on denormal numbers is slow.
 // Polynomials are our own near-minimax fits (Chebyshev interpolation in 60 digits) on the interval of the reduced argument.
 #ifndef KW_MATH_H
 #define KW_MATH_H
@@ -260,6 +261,13 @@ template <class V> KW_INLINE V exp(V x) {
     split_by_log2(single<V> ? clamped(x, -104, 89) : clamped(x, -746, 710), n, r);
     return scaled_down(V(r * r * exp_tail(r) + r + lane<V>(1)), n, x < same<V>(single<V> ? -103.98 : -745.2));
 }
+// e**x for x <= 0, and zero instead of a denormal number: for results in which such numbers do not matter, but would cost.
+template <class V> KW_INLINE V exp_below_zero(V x) {
+    const V least = same<V>(single<V> ? -87.3 : -708.3);
+    V n, r;
+    split_by_log2(larger(least, x), n, r);
+    return select(x < least, V{}, scaled(V(r * r * exp_tail(r) + r + lane<V>(1)), n));
+}
 template <class V> KW_INLINE V exp2(V x) {
     V y = single<V> ? clamped(x, -151, 129) : clamped(x, -1076, 1025);
     V n = rounded_small(y);
@@ -503,7 +511,7 @@ template <class V> KW_INLINE V tanh(V x) {
     return copysign(V(t / (t + lane<V>(2))), x);
 }
 template <class V> KW_INLINE V sigmoid(V x) {
-    V e = detail::exp(-abs(x)), one = same<V>(1);
+    V e = exp_below_zero(V(-abs(x))), one = same<V>(1);
     return select(x < same<V>(0), e, one) / (e + one);
 }
 
@@ -535,13 +543,13 @@ template <class V> KW_INLINE V erfc(V x) {
 // x Phi(x) with Phi(-|x|) = erfc(|x| / sqrt(2)) / 2, so that the tail keeps its digits.
 template <class V> KW_INLINE V gelu_erf(V x) {
     if constexpr (single<V>) {
-        V size = abs(x), a = smaller(same<V>(14.4f), size), head = leading_bits(a);
+        V size = abs(x), a = smaller(same<V>(13.1f), size), head = leading_bits(a);
         V inverse = 1.f / (a * 0.707106781f + 2.f);
-        // Scaled by 2**64 until the end: arithmetic on denormal numbers is slow.
         V decay = exp_split(V(head * head * -0.5f), V((a - head) * (a + head) * 0.5f), 64.f);
         V tail = decay * (erfc_mantissa(V(1.f - 4.f * inverse)) * (inverse * 0.5f));
-        tail = select(size > same<V>(14.4f), V{}, tail);
-        V missing = smaller(same<V>(14.4f), x) * tail * 0x1p-64f;
+        // Further out the result is 0 or x up to denormal numbers, which are slow.
+        tail = select(size > same<V>(13.1f), V{}, tail);
+        V missing = smaller(same<V>(13.1f), x) * tail * 0x1p-64f;
         return select(bitcast<integers<V>>(x) < 0, missing, V(x - missing));
     } else {
         return x * 0.5 * detail::erfc(V(x * -0.70710678118654752));
@@ -554,7 +562,7 @@ template <class V> KW_INLINE V gelu_tanh(V x) {
     return x * detail::sigmoid(V(u * T(2)));
 }
 template <class V> KW_INLINE V silu(V x) {
-    V e = detail::exp(-abs(x)), one = same<V>(1);
+    V e = exp_below_zero(V(-abs(x))), one = same<V>(1);
     return x * (select(x < same<V>(0), e, one) / (e + one));
 }
 
@@ -594,6 +602,7 @@ KW_UNARY(trunc)
 KW_UNARY(round)  // halves to even
 KW_UNARY(sqrt)
 KW_UNARY(exp)
+KW_UNARY(exp_below_zero)  // for x <= 0, as in a softmax: zero instead of denormal numbers
 KW_UNARY(exp2)
 KW_UNARY(expm1)
 KW_UNARY(log)
@@ -635,7 +644,7 @@ template <class V> KW_INLINE V remainder(V x, V y) {
 // log(1 + e**(beta x)) / beta, and x itself where beta x exceeds the threshold, as torch's.
 template <class V> KW_INLINE V softplus(V x, lane<V> beta = 1, lane<V> threshold = 20) {
     V u = x * beta, zero = same<V>(0);
-    V smooth = (select(u > zero, u, zero) + kw::log1p(kw::exp(V(-abs(u))))) / beta;
+    V smooth = (select(u > zero, u, zero) + kw::log1p(kw::exp_below_zero(V(-abs(u))))) / beta;
     return select((u > same<V>(threshold)) | (u != u), x, smooth);
 }
 

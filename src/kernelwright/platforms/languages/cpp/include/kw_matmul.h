@@ -27,6 +27,20 @@
 
 namespace kw {
 
+// An epilogue with a second function, p(row, column, batch), that asks for the memory which the first one will read or write
+// there (by kw::prefetch); it is called for each vector of a tile well before.
+template <class E, class P> struct epilogue_with_prefetch {
+    typedef void prefetches;
+    E epilogue;
+    P ask;
+    template <class V> KW_INLINE void operator()(V v, int64_t row, int64_t column, int lanes, int64_t batch) {
+        if constexpr (detail::takes<E, V, int64_t, int64_t, int, int64_t>(0)) epilogue(v, row, column, lanes, batch);
+        else epilogue(v, row, column, lanes);
+    }
+    KW_INLINE void prefetch(int64_t row, int64_t column, int64_t batch) const { ask(row, column, batch); }
+};
+template <class E, class P> inline epilogue_with_prefetch<E, P> with_prefetch(E epilogue, P ask) { return {epilogue, ask}; }
+
 struct matmul_shape {
     int64_t batch, rows, columns, depth;
 };
@@ -105,6 +119,18 @@ template <class S> inline int64_t thread_scratch(const matmul_grid& g, const mat
 // Results smaller than this are read by whole rows or columns of the large operand.
 constexpr int64_t few_lines = 8;
 
+template <class E> constexpr bool prefetches(typename E::prefetches*) { return true; }
+template <class E> constexpr bool prefetches(...) { return false; }
+
+// Asks for what the epilogue of a tile will touch, before the tile's product: rows are too far apart for the hardware to guess.
+template <class S, class E>
+KW_INLINE void prefetch_tile(const E& epilogue, int64_t row, int64_t column, const matmul_shape& shape, int64_t batch) {
+    int64_t row_end = smaller_of(shape.rows - row, S::tile_rows);
+    for (int64_t i = 0; i < row_end; ++i)
+        for (int j = 0; j < S::tile_vectors && column + j * S::W < shape.columns; ++j)
+            epilogue.prefetch(row + i, column + j * S::W, batch);
+}
+
 template <class S, class E>
 __attribute__((noinline)) void finish_tile(E& epilogue, const typename S::type* sums, int64_t row, int64_t column, const matmul_shape& shape, int64_t batch) {
     constexpr int W = S::W;
@@ -164,6 +190,9 @@ inline void matmul_blocked(int threads, const matmul_shape& shape, const operand
                                ((column_tile + j) * g.row_tiles + row_tile + i) * S::tile_size;
                     else if (!whole)
                         tile = sums + (j * g.rows_each + i) * S::tile_size;
+                    if constexpr (prefetches<E>(nullptr)) {
+                        if (last && !sliced) prefetch_tile<S>(epilogue, row + i * S::tile_rows, column, shape, batch);
+                    }
                     tile_product<T, S::W, S::tile_rows, S::tile_vectors, S::left_stride, S::unroll>(
                         left + i * S::tile_rows * S::left_stride, right, depth, tile, !first);
                     if (last && !sliced) finish_tile<S>(epilogue, tile, row + i * S::tile_rows, column, shape, batch);
