@@ -55,7 +55,7 @@ def measured_ceilings(device: Device) -> Ceilings:
     Raises:
         EnvironmentProblem: no compiler, the program does not build or run, or the figures make no sense.
     """
-    path = cache_dir() / "ceilings" / f"{device.id}-{_VERSION}.json"
+    path = _kept_in(device)
     known = _read(path)
     if known is not None:
         return known
@@ -66,6 +66,15 @@ def measured_ceilings(device: Device) -> Ceilings:
         ceilings = measure(device)
         _write(path, ceilings)
     return ceilings
+
+
+def known_ceilings(device: Device) -> Ceilings | None:
+    """The ceilings of `device` where they were measured before; nothing is measured.
+
+    Raises:
+        EnvironmentProblem: the cache folder cannot be used.
+    """
+    return _read(_kept_in(device))
 
 
 def measure(device: Device) -> Ceilings:
@@ -142,6 +151,10 @@ def ceilings_from(samples: Mapping[str, tuple[float, ...]], footprint_bytes: int
         samples=dict(samples),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def _kept_in(device: Device) -> Path:
+    return cache_dir() / "ceilings" / f"{device.id}-{_VERSION}.json"
 
 
 def _compiled(device: Device, folder: Path) -> Path:
