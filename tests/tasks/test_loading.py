@@ -129,6 +129,12 @@ def test_outermost_class_inputs_by_name_and_two_outputs(task_named):
     assert reference.module is not None
 
 
+def test_the_function_that_uses_the_others_is_the_reference(task_named):
+    task, _ = task_named("calls_others")
+    assert task.source.attribute == "apply_rotary"
+    assert [a.name for a in task.arguments] == ["query", "cosine", "sine"]
+
+
 def test_instance_is_put_into_evaluation_mode(task_named):
     task, reference = task_named("instance")
     assert task.source.attribute == "net"

@@ -174,7 +174,12 @@ def _search(module: ModuleType, text: str, path: Path, inputs_declared: bool) ->
         ({k: v for k, v in offers.module_classes.items() if k == "Model"}, has_generator or inputs_declared),
         (_only(offers.module_classes, text), has_generator or inputs_declared),
         (offers.module_instances, has_generator or inputs_declared),
-        ({k: f for k, f in offers.functions.items() if has_generator or inputs_declared or _annotated(f)}, True),
+        (
+            _only(
+                {k: f for k, f in offers.functions.items() if has_generator or inputs_declared or _annotated(f)}, text
+            ),
+            True,
+        ),
     ):
         if usable and len(group) == 1:
             return next(iter(group.items()))
@@ -190,8 +195,8 @@ def _search(module: ModuleType, text: str, path: Path, inputs_declared: bool) ->
     raise _no_reference(path, "no reference found", offers)
 
 
-def _only(classes: dict[str, type], text: str) -> dict[str, type]:
-    return {name: classes[name] for name in source_files.outermost(classes, text)}
+def _only(found: dict[str, Any], text: str) -> dict[str, Any]:
+    return {name: found[name] for name in source_files.outermost(found, text)}
 
 
 def _no_reference(path: Path, what: str, offers: Contents) -> TaskError:

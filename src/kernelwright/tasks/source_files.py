@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import linecache
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -155,12 +155,15 @@ def contents(module: ModuleType) -> Contents:
     return found
 
 
-def outermost(classes: dict[str, type], text: str) -> list[str]:
-    """The classes that no other class of the file builds: the ones meant to be used from outside."""
+def outermost(names: Iterable[str], text: str) -> list[str]:
+    """Those of the classes or functions `names` that no other one of the file uses: meant to be used from outside."""
     used: set[str] = set()
     for node in ast.parse(text).body:
         if isinstance(node, ast.ClassDef):
             inner = [item for part in node.body for item in ast.walk(part)]
             used |= {item.id for item in inner if isinstance(item, ast.Name)} - {node.name}
             used |= {base.id for base in node.bases if isinstance(base, ast.Name)}
-    return [name for name in classes if name not in used]
+        elif isinstance(node, ast.FunctionDef) and node.name not in _NOT_REFERENCES:
+            inner = [item for part in node.body for item in ast.walk(part)]
+            used |= {item.id for item in inner if isinstance(item, ast.Name)} - {node.name}
+    return [name for name in names if name not in used]
