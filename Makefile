@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --upgrade "pip>=25"
 	@$(BIN)/python -c "import torch" 2>/dev/null || { echo "installing $(TORCH)"; $(PIP) install "$(TORCH)"; }
-	$(PIP) install --editable ".[dev,llm]"
+	$(PIP) install --editable ".[dev,llm,postgres]"
 	@$(BIN)/python -c "import triton" 2>/dev/null || $(PIP) install "triton>=3.6,<4" \
 		|| echo "note: no triton for this machine; Triton candidates will not be judged"
 	@touch $(STAMP)
