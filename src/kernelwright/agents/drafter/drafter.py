@@ -103,7 +103,7 @@ def _with_origin(candidate: Candidate, operator: str, parents: tuple[str, ...], 
 
 
 def _templates(task: Task, graph: Graph, device: Device) -> Sequence[DraftTemplate]:
-    return _cached(task.to_json(), graph.to_json(), device.id, task, graph, device)
+    return _made(_Keyed((task.to_json(), graph.to_json(), device.id), task, graph, device))
 
 
 class _Keyed:
@@ -117,12 +117,6 @@ class _Keyed:
 
     def __hash__(self) -> int:
         return hash(self.key)
-
-
-def _cached(
-    task_text: str, graph_text: str, device_id: str, task: Task, graph: Graph, device: Device
-) -> Sequence[DraftTemplate]:
-    return _made(_Keyed((task_text, graph_text, device_id), task, graph, device))
 
 
 @lru_cache(maxsize=16)

@@ -271,7 +271,7 @@ class RowWriter(LoopWriter):
         emit.kept_written |= emit.kept_now
         lines.append(f"// Pass {level + 1} over the row: {self._purpose(accumulators, roots)}")
         lines += [*before, *self._totals(accumulators)]
-        lines += self._loops(outer_loops, loop_lines, body_lines, accumulators, lane, at)
+        lines += self._loops(outer_loops, loop_lines, body_lines, accumulators, lane=lane, at=at)
         lines += self._results(accumulators)
 
     def _purpose(self, accumulators: list[Accumulator], roots: list[Root]) -> str:
@@ -320,13 +320,14 @@ class RowWriter(LoopWriter):
         loop_lines: list[str],
         body: list[str],
         accumulators: list[Accumulator],
+        *,
         lane: Atom,
         at: str,
     ) -> list[str]:
         extent = self.lane_range[1] or self.emit.integer(lane.extent)[0]
         start = self.lane_range[0]
-        unused = "" if any("[u]" in line for line in body) else "/*u*/"
-        head = f"auto step = [&](int64_t {at}, int {'u' if not unused else ''}, auto lanes) __attribute__((always_inline)) {{"
+        u = "u" if any("[u]" in line for line in body) else ""
+        head = f"auto step = [&](int64_t {at}, int {u}, auto lanes) __attribute__((always_inline)) {{"
         step = [head, *indented(body), "};"]
         blocked = [a for a in accumulators if a.blocked]
         unroll = "1" if self._sequential(body) else "U"

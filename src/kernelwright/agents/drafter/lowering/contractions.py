@@ -110,10 +110,11 @@ def _attention(builder: Builder, node: Node) -> Tensor | list[Tensor | None]:
     causal = builder.flag(node, 4 if flash else 5, "is_causal")
     shape = builder.output_shape(node)
     if query.dtype is DType.FLOAT64:
-        result = _spelled_out(builder, query, keys, content, mask, causal, factor)
+        result = _spelled_out(builder, query, keys, content, mask, causal=causal, scale=factor)
     else:
         four = [reshaped(t, _four(t.shape)) for t in (query, keys, content)]
-        result = reshaped(attended(builder, four[0], four[1], four[2], mask, causal, factor), shape)
+        result = attended(builder, four[0], four[1], four[2], mask, causal=causal, scale=factor)
+        result = reshaped(result, shape)
     return [result, *([None] * (len(node.outputs) - 1))]
 
 
@@ -131,6 +132,7 @@ def attended(
     keys: Tensor,
     content: Tensor,
     mask: Tensor | None,
+    *,
     causal: bool,
     scale: float | None,
 ) -> Tensor:
@@ -153,6 +155,7 @@ def _spelled_out(
     keys: Tensor,
     content: Tensor,
     mask: Tensor | None,
+    *,
     causal: bool,
     scale: float | None,
 ) -> Tensor:

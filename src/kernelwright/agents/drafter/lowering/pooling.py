@@ -16,6 +16,7 @@ def _windows(
     builder: Builder,
     tensor: Tensor,
     space: Shape,
+    *,
     kernel: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
@@ -33,7 +34,8 @@ def _windows(
         place = variables[len(lead) + d] * stride[d] + variables[len(lead) + rank + d] * dilation[d] - padding[d]
         extent = tensor.shape[len(lead) + d]
         positions.append(place)
-        if not _stays_inside(extent, space[d], kernel[d], stride[d], padding[d], dilation[d]):
+        reach = (kernel[d] - 1) * dilation[d]
+        if padding[d] or not _stays_inside(extent, space[d], reach, stride[d]):
             bounds.append((place, ZERO, extent))
     inside = viewed(tensor, shape, positions)
     if not bounds:
@@ -42,11 +44,9 @@ def _windows(
     return whole(Guarded(builder.fresh("window"), tensor.dtype, shape, tuple(bounds), inside.access, outside.access))
 
 
-def _stays_inside(extent: Expr, count: Expr, kernel: int, stride: int, padding: int, dilation: int) -> bool:
-    if padding:
-        return False
+def _stays_inside(extent: Expr, count: Expr, reach: int, stride: int) -> bool:
     if extent.constant is not None and count.constant is not None:
-        return (count.constant - 1) * stride + (kernel - 1) * dilation < extent.constant
+        return (count.constant - 1) * stride + reach < extent.constant
     return True
 
 
@@ -66,7 +66,9 @@ def _pooled(builder: Builder, node: Node, rank: int, *, largest: bool) -> Tensor
     fill = -math.inf if largest else 0.0
     if largest and not tensor.dtype.is_floating:
         raise Unsupported("integers")
-    windows = _windows(builder, tensor, space, kernel, stride, padding, dilation, fill)
+    windows = _windows(
+        builder, tensor, space, kernel=kernel, stride=stride, padding=padding, dilation=dilation, fill=fill
+    )
     axes = tuple(range(len(windows.shape) - rank, len(windows.shape)))
     return reduced(builder, "max" if largest else "sum", windows, axes, tensor.dtype)
 
@@ -99,7 +101,16 @@ def _valid_counts(builder: Builder, node: Node, tensor: Tensor, total: Tensor, r
     kernel = _spread(builder.integers(node, 1, "kernel_size", ()), rank)
     stride = _spread(builder.integers(node, 2, "stride", kernel), rank)
     padding = _spread(builder.integers(node, 3, "padding", (0,)), rank)
-    windows = _windows(builder, ones, total.shape[-rank:], kernel, stride, padding, (1,) * rank, 0.0)
+    windows = _windows(
+        builder,
+        ones,
+        total.shape[-rank:],
+        kernel=kernel,
+        stride=stride,
+        padding=padding,
+        dilation=(1,) * rank,
+        fill=0.0,
+    )
     axes = tuple(range(len(windows.shape) - rank, len(windows.shape)))
     return reduced(builder, "sum", windows, axes, tensor.dtype)
 
