@@ -1,0 +1,1 @@
+"""What each command does, behind the parsing of its words."""
