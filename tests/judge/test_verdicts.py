@@ -10,6 +10,7 @@ import pytest
 from judge_kernels import SCALE, cpp_kernel
 
 from kernelwright.judge.evaluation import EVALUATION, Guard, Rule, Stage
+from kernelwright.judge.sandbox import level_in_force
 
 RIGHT = cpp_kernel("for (int64_t i = 0; i < n; ++i) y[i] = 2.f * std::tanh(x[i]);")
 
@@ -24,7 +25,7 @@ def test_a_right_kernel_passes_with_a_speed_and_evidence(verdict_on):
     assert any(c.hidden for c in verdict.checks)
     assert all(c.axes == {} for c in verdict.checks if c.hidden)
     assert set(verdict.seconds) == {Stage.SCREEN, Stage.BUILD, Stage.LOAD, Stage.VERIFY, Stage.GUARD, Stage.TIME}
-    assert "session" in verdict.sandbox
+    assert verdict.sandbox == level_in_force()
     assert EVALUATION.validate_json(verdict.to_json()) == verdict
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -67,6 +69,7 @@ class CandidateSide:
             return {}
         from kernelwright.judge.reference_init import constructor_arguments
 
+        _keep_no_shared_headers()
         self._watch_extensions()
         try:
             self._python = load(
@@ -211,6 +214,14 @@ class CandidateSide:
                 raise
 
         cpp_extension._run_ninja_build = watched
+
+
+def _keep_no_shared_headers() -> None:
+    """Precompiled headers live in one folder for everybody, which candidates may not write to."""
+    os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
+    config: Any = sys.modules.get("torch._inductor.config")
+    if config is not None:
+        config.cpp_cache_precompile_headers = False
 
 
 def _fault(tensor: Any, name: str, dtype: str, shape: tuple[int, ...]) -> tuple[str, str]:

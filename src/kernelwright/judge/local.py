@@ -79,6 +79,8 @@ class LocalJudge:
     @contextmanager
     def open(self, task: Task) -> Iterator[LocalSession]:
         """Prepare a task: hidden workloads are drawn now, oracle and baselines on first use."""
+        if set(self._modes) - {"eager"}:
+            self.server.warm_up_compilers()
         session = LocalSession(
             task, self.device, server=self.server, limits=self.limits, seed=self._seed, modes=self._modes
         )

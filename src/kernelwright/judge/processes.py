@@ -24,6 +24,8 @@ from kernelwright.judge.wire import Channel, Closed, Garbled, Message
 
 _START_SECONDS = 120.0
 _DYING_SECONDS = 10.0
+_FORK_SECONDS = 60.0
+"""A server that is still importing forks late."""
 _SPIN_COUNT = "20000"
 """OpenMP threads that wait for work spin a fraction of a millisecond, then sleep: an idle runner must not take
 cores from the one that is being timed."""
@@ -143,6 +145,11 @@ class Server:
             os.close(their_output)
         return Runner(Channel(channel), Channel(status), output, output_bytes)
 
+    def warm_up_compilers(self) -> None:
+        """Have it import what torch.compile needs; forks wait meanwhile."""
+        with self._lock, contextlib.suppress(Closed):
+            self._control.send({"warm": "compilers"})
+
     def close(self) -> None:
         """End the server and all its runners."""
         self._control.close()
@@ -172,7 +179,7 @@ class Runner:
         self._ending: Ending | None = None
         os.set_blocking(output, False)
         try:
-            started = status.receive_until(time.monotonic() + _DYING_SECONDS)
+            started = status.receive_until(time.monotonic() + _FORK_SECONDS)
         except (Closed, Garbled):
             started = None
         if started is None or "pid" not in started:
@@ -206,12 +213,6 @@ class Runner:
         except Garbled:
             self.kill()
             raise RunnerEnded(self._ended("garbled")) from None
-
-    def quick_ask(self, message: Message, *, seconds: float) -> tuple[Message, int]:
-        """As `ask`, for timing: the answer and the nanoseconds between question and answer, seen from here."""
-        begun = time.perf_counter_ns()
-        answer = self.ask(message, seconds=seconds)
-        return answer, time.perf_counter_ns() - begun
 
     def close(self) -> Ending:
         """Ask it to end, wait, and say how it ended."""
@@ -310,10 +311,13 @@ def server_environment(cores: int) -> dict[str, str]:
     """The environment of server and runners: nothing of the user's but what programs need to run; no keys."""
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     cache = cache_dir()
+    temporary = cache / "temporary"
+    temporary.mkdir(exist_ok=True)
     return {
         "PATH": os.defpath,
         **kept,
         "HOME": tempfile.gettempdir(),
+        "TMPDIR": str(temporary),
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": str(cores),
@@ -335,6 +339,7 @@ class ServerHandle:
         self._cores = cores
         self._lock = threading.Lock()
         self._server: Server | None = None
+        self._compilers = False
 
     def get(self) -> Server:
         """A living server."""
@@ -344,7 +349,16 @@ class ServerHandle:
                 self._server = None
             if self._server is None:
                 self._server = Server(self._cores)
+                if self._compilers:
+                    self._server.warm_up_compilers()
             return self._server
+
+    def warm_up_compilers(self) -> None:
+        """Keep what torch.compile needs imported from now on, once."""
+        if not self._compilers:
+            server = self.get()
+            self._compilers = True
+            server.warm_up_compilers()
 
     def spawn(self, role: str, **options: Any) -> Runner:
         """Fork a runner; starts a new server once where the old one has died.

@@ -16,7 +16,7 @@ from kernelwright.judge.regions import Layout, Region, layout
 from kernelwright.judge.timed_calls import TimedCalls, ring_of
 from kernelwright.judge.wire import Message
 from kernelwright.tasks.arrays import from_torch, to_torch
-from kernelwright.tasks.model import Task, TensorSpec
+from kernelwright.tasks.model import Task
 from kernelwright.tasks.oracle import Illegal, compute
 from kernelwright.tasks.request import TaskRequest
 
@@ -195,8 +195,3 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bool(one.numel()) and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
-
-
-def spec_words(spec: TensorSpec, axes: dict[str, int]) -> str:
-    """`float32[64, 128]`."""
-    return f"{spec.dtype}{list(spec.shape(axes))}"

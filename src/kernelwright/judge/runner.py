@@ -5,7 +5,6 @@ What it says is a claim; whatever decides a verdict is checked by the judge on b
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -81,9 +80,3 @@ def _chain(error: BaseException) -> list[BaseException]:
         found.append(current)
         current = current.__cause__ or current.__context__
     return found
-
-
-def flush_output() -> None:
-    """Give buffered output to the judge before the process ends."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()

@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, NoReturn
@@ -48,6 +49,17 @@ def warm_up() -> None:
     gc.freeze()
 
 
+def warm_up_compilers() -> None:
+    """Import what torch.compile and extension builds need: seconds that every such runner would spend again."""
+    import torch._dynamo
+    import torch._inductor.codecache
+    import torch._inductor.compile_fx
+    import torch.utils.cpp_extension  # noqa: F401 - imported for the runners
+
+    gc.collect()
+    gc.freeze()
+
+
 class Server:
     """Forks and reaps."""
 
@@ -72,7 +84,10 @@ class Server:
                 if self._control in ready:
                     self._control.read()
                     while (message := self._control.waiting()) is not None:
-                        self._spawn(message)
+                        if "role" in message:
+                            self._spawn(message)
+                        else:
+                            warm_up_compilers()
         except (Closed, Garbled):
             pass
         finally:
@@ -108,6 +123,7 @@ class Server:
             if os.getppid() == 1:
                 os._exit(code)
             os.environ.update(message["environment"])
+            tempfile.tempdir = None
             writable = message["writable"]
             confine(
                 Confinement(
