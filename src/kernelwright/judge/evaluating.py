@@ -122,6 +122,11 @@ class Evaluating:
         finally:
             self.seconds[stage] = round(self.seconds.get(stage, 0.0) + time.monotonic() - begun, 4)
 
+    def waited(self, seconds: float) -> None:
+        """Time in which another judge on this machine was timing: an entry of its own, no part of the stage."""
+        self.seconds["waiting"] = round(seconds, 4)
+        self.seconds[self.stage] = self.seconds.get(self.stage, 0.0) - seconds
+
     def _screen(self) -> None:
         reason = _cpp_refusal(self.candidate, self.task) if self.candidate.language == "cpp" else ""
         if self.candidate.language != "cpp":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,7 +156,7 @@ class LocalSession:
             build=self._build,
             start=lambda c, library: self._start(c, library, generator),
             prepare_timing=lambda: self._prepare_timing(plan),
-            measure=lambda process: self._measure(process, plan, generator),
+            measure=lambda process: self._measure(process, plan, generator, evaluating.waited),
         )
         return evaluating.run()
 
@@ -194,9 +195,17 @@ class LocalSession:
             raise Stopped(JudgeError, stage=Stage.LOAD, reason=error.message) from error
         return CandidateProcess(runner, folder, self._task, self._limits, pattern)
 
-    def _measure(self, process: CandidateProcess, plan: TimingPlan, generator: np.random.Generator) -> Speed:
+    def _measure(
+        self,
+        process: CandidateProcess,
+        plan: TimingPlan,
+        generator: np.random.Generator,
+        waited: Callable[[float], None],
+    ) -> Speed:
         workloads = self._timed_workloads(plan)
+        begun = time.monotonic()
         with _GATE.exclusive():
+            waited(time.monotonic() - begun)
             return time_candidate(self._task, self._device, process, workloads, plan, generator)
 
     def _prepare_timing(self, plan: TimingPlan) -> None:
