@@ -184,3 +184,29 @@ def test_every_template_agrees(name: str, device: Device, bench) -> None:
 
 def test_table_is_broad() -> None:
     assert len(TABLE) >= 80
+
+
+def test_attention_written_by_hand_is_recognised(device: Device, bench) -> None:
+    def block(x: torch.Tensor, w: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        query, keys, content = (t.view(batch, length, 4, 8).transpose(1, 2) for t in (x @ w).split(32, dim=2))
+        scores = (query @ keys.transpose(-2, -1)) * 8**-0.5
+        scores = scores.masked_fill(mask[:length, :length] == 0, float("-inf"))
+        mixed = F.softmax(scores, -1) @ content
+        return mixed.transpose(1, 2).contiguous().view(batch, length, width)
+
+    case = bench(block, ["float32[B, 40, 32]", "float32[32, 96]", "float32[40, 40]"], device)
+    candidate = case.candidate()
+    source = candidate.sources["kernel.cpp"]
+    assert source.count("kw::attention<") == 1
+    assert source.count("kw::matmul<") == 1
+    x, w, mask = case.inputs({"B": 3})
+    mask = torch.ones(40, 40).tril()
+    case.check(case.compiled(candidate), (x, w, mask))
+
+
+def test_softmax_and_what_follows_share_one_pass(device: Device, bench) -> None:
+    case = bench(lambda x: F.gelu(F.softmax(x, -1) * 3 + x), ["float32[B, N]"], device)
+    fused, split = case.templates()
+    assert fused.render(fused.space.defaults()).sources["kernel.cpp"].count("kw::parallel_for") == 1
+    assert split.render(split.space.defaults()).sources["kernel.cpp"].count("kw::parallel_for") == 3

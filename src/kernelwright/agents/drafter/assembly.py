@@ -98,11 +98,16 @@ class Assembly:
         for part in self.parts:
             if isinstance(part, OpaqueKernel):
                 steps.append(self._library_step(part))
-                continue
-            for value in part.outputs:
+                assert isinstance(part.value, LibraryCall)
+                made: list[Value] = list(self.calls[id(part.value.node)])
+            else:
+                made = part.outputs
+            for value in made:
                 if value not in outputs:
                     name = self.name(value)
                     buffers[name] = BufferSpec(name=name, dtype=value.dtype, dims=tuple(to_dim(s) for s in value.shape))
+            if isinstance(part, OpaqueKernel):
+                continue
             steps.append(
                 KernelStep(
                     entry=part.entry,

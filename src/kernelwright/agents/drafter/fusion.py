@@ -359,6 +359,9 @@ class Planner:
         reads: list[Value] = []
         for access in _operands(value):
             reads.append(self._in_memory(access))
+        if isinstance(value, Attention) and value.product is not None and value.mask is not None:
+            walk = self._plain_walk(value.mask.value, value.mask.index)
+            reads += [v for v, _ in walk.reads]
         if root is not value:
             reads += [v for v, _ in self._walk(root, index).reads]
         self.kernels.append(OpaqueKernel(value, [Root(root, root, index)], list(dict.fromkeys(reads))))
@@ -481,7 +484,7 @@ def _operands(value: Value) -> list[Access]:
     if isinstance(value, Contraction):
         found = [value.left, value.right]
     elif isinstance(value, Attention):
-        found = [value.query, value.keys, value.content, value.mask]
+        found = [value.query, value.keys, value.content, None if value.product else value.mask]
     else:
         assert isinstance(value, LibraryCall)
         found = list(value.arguments)

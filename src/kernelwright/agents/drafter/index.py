@@ -327,10 +327,9 @@ def flatten(index: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
 def unflatten(offset: Expr, shape: Sequence[Expr]) -> tuple[Expr, ...]:
     """The index in `shape` whose row-major offset is `offset`."""
     positions: list[Expr] = []
-    for axis, size in enumerate(shape):
-        inner = product(shape[axis + 1 :])
-        whole = floordiv(offset, inner)
-        positions.append(whole if axis == 0 else modulo(whole, size))
+    for axis in range(len(shape) - 1, -1, -1):
+        positions.insert(0, offset if axis == 0 else modulo(offset, shape[axis]))
+        offset = floordiv(offset, shape[axis])
     return tuple(ZERO if size == ONE else p for p, size in zip(positions, shape, strict=True))
 
 

@@ -144,6 +144,8 @@ class Attention(Value):
     mask: Access | None = None
     sizes: Shape = ()
     """Heads of keys, number of keys, width of queries and keys."""
+    product: Contraction | None = None
+    """Where set, `mask` is the whole score as an expression over this product of queries and keys."""
     causal: bool = False
     scale: float | None = None
 

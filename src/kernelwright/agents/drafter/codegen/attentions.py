@@ -109,15 +109,18 @@ class AttentionWriter(OpaqueWriter):
         emit = self.emit
         with emit.block(self._named(shape, ("batch", "head", "row", "key"))) as block:
             emit.lane, emit.lane_depth = axis_variables(shape)[-1].single, len(emit.blocks) - 1
+            product = self.attention.product
+            if product is not None:
+                emit.results[id(product)] = Operand("score", "float", emit.lane_depth, True)
             operand = emit.value(mask.value, mask.index)
-            text = operand.text
+            text = operand.text if product is not None else f"score + {operand.text}"
             lines = block.lines
         return [
             "auto bias = [&](auto score, int64_t batch, int64_t head, int64_t row, int64_t key, int lanes) "
             "__attribute__((always_inline)) {",
             "    (void)batch, (void)head, (void)row, (void)key, (void)lanes;",
             *indented([*emit.blocks[0].lines, *lines]),
-            f"    return score + {text};",
+            f"    return {text};",
             "};",
         ]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kernelwright.agents.drafter.fusion import Walk
 from kernelwright.agents.drafter.index import ONE, ZERO, Expr, coefficient, flatten, substitute
 from kernelwright.agents.drafter.lowering.normalization import normal_weights
 from kernelwright.agents.drafter.lowering.pointwise import Formula
-from kernelwright.agents.drafter.lowering.registry import Builder, Unsupported, broadcast, lowers, materialised
+from kernelwright.agents.drafter.lowering.registry import Builder, Unsupported, broadcast, lowers, materialised, viewed
 from kernelwright.agents.drafter.lowering.views import permuted, reshaped
 from kernelwright.agents.drafter.values import Access, Attention, Contraction, Shape, Tensor, axis_variables, whole
 from kernelwright.core.dtypes import DType
@@ -16,9 +17,51 @@ def contracted(builder: Builder, left: Tensor, right: Tensor) -> Tensor:
     """[batch.., m, k] @ [batch.., k, n] (equal batch dimensions)."""
     if left.dtype not in (DType.FLOAT32, DType.FLOAT64, DType.BFLOAT16, DType.FLOAT16):
         raise Unsupported("a matrix product of integers")
+    attention = _as_attention(builder, left, right)
+    if attention is not None:
+        return attention
     shape = (*left.shape[:-1], right.shape[-1])
     left, right = (t if strided(t) else materialised(builder, t) for t in (left, right))
     return whole(Contraction(builder.fresh("product"), left.dtype, shape, left.access, right.access, left.shape[-1]))
+
+
+def _as_attention(builder: Builder, left: Tensor, right: Tensor) -> Tensor | None:
+    """softmax(something made of q k^T) @ v as one attention, where `left` is such a softmax."""
+    taken = builder.softmaxes.get(id(left.value))
+    if taken is None or left.dtype is DType.FLOAT64 or len(left.shape) not in (2, 3) or len(taken.shape) < 2:
+        return None
+    scores = viewed(taken, left.shape, left.access.index)
+    walk = Walk(set())
+    walk.visit(scores.value, scores.access.index)
+    products = {id(v): (v, i) for v, i in walk.hits}
+    if len(products) != 1 or len(walk.hits) != 1:
+        return None
+    product, place = walk.hits[0]
+    if not isinstance(product, Contraction) or place != axis_variables(left.shape) or product.shape != left.shape:
+        return None
+    assert product.left is not None
+    assert product.right is not None
+    *batch, queries, keys = left.shape
+    query = Tensor(product.left, (*batch, queries, product.inner), left.dtype)
+    turned = Tensor(product.right, (*batch, product.inner, keys), left.dtype)
+    last = len(left.shape) - 1
+    operands = (query, permuted(turned, [*range(last - 1), last, last - 1]), right)
+    four = [reshaped(t, _apart(t.shape)) for t in operands]
+    if any(strides(t.access, t.shape) is None for t in four[:2]):
+        return None
+    content = four[2] if strides(four[2].access, four[2].shape) is not None else materialised(builder, four[2])
+    shape = (*four[0].shape[:3], content.shape[3])
+    spelled = reshaped(scores, (*shape[:3], keys))
+    accesses = (four[0].access, four[1].access, content.access, spelled.access)
+    sizes = (ONE, keys, product.inner)
+    name = builder.fresh("attention")
+    result = whole(Attention(name, left.dtype, shape, *accesses, sizes, product, causal=False, scale=1.0))
+    return reshaped(result, (*left.shape[:-1], right.shape[-1]))
+
+
+def _apart(shape: Shape) -> Shape:
+    """[batch, 1, length, width]."""
+    return (shape[0] if len(shape) == 3 else ONE, ONE, *shape[-2:])
 
 
 def strided(tensor: Tensor) -> bool:
@@ -146,7 +189,7 @@ def attended(
     shape = (*query.shape[:3], content.shape[3])
     accesses = (query.access, keys.access, content.access, None if wide is None else wide.access)
     sizes = (keys.shape[1], keys.shape[2], query.shape[3])
-    return whole(Attention(builder.fresh("attention"), query.dtype, shape, *accesses, sizes, causal, scale))
+    return whole(Attention(builder.fresh("attention"), query.dtype, shape, *accesses, sizes, None, causal, scale))
 
 
 def _spelled_out(

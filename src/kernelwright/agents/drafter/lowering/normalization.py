@@ -26,6 +26,8 @@ def _softmax(builder: Builder, node: Node) -> Tensor:
     if "log_softmax" in node.op:
         return f("sub", shifted, f("log", total))
     result = f("mul", weights, f("reciprocal", total))
+    if axis == len(tensor.shape) - 1 and "safe" not in node.op:
+        builder.softmaxes[id(result.value)] = tensor
     if "safe" in node.op:
         dead = f.test("eq", top, float("-inf"))
         return f.choose(dead, 0.0, result)

@@ -46,6 +46,8 @@ class Builder:
 
     env: dict[str, Tensor]
     counter: itertools.count[int] = field(default_factory=itertools.count)
+    softmaxes: dict[int, Tensor] = field(default_factory=dict)
+    """For results of a softmax over the last dimension, by identity of the value: what it was taken of."""
     prefix: str = ""
     """Name of the node at work; new values are named after it."""
 
