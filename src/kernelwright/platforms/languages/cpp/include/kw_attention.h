@@ -4,7 +4,10 @@
 //
 //     typedef kw::attention_schedule<64> S;                            // depth of a head, at most
 //     kw::attention_shape shape{batch, heads, kv_heads, queries, keys, depth, value_depth};
-//     kw::attention<S>(threads, shape, kw::heads_of<float>{q, batch_stride, head_stride, row_stride, 1}, {k, …}, {v, …},
+//     kw::attention<S>(threads, shape,
+//                      kw::heads_of<float>{q, heads * queries * depth, queries * depth, depth, 1},
+//                      kw::heads_of<float>{k, kv_heads * keys * depth, keys * depth, depth, 1},
+//                      kw::heads_of<float>{v, kv_heads * keys * value_depth, keys * value_depth, value_depth, 1},
 //                      scale, causal, kw::no_bias(),
 //                      [=](kw::vec<float, S::W> value, int64_t batch, int64_t head, int64_t row, int64_t column, int lanes) {
 //                          kw::store_partial(out + ((batch * heads + head) * queries + row) * value_depth + column, value, lanes);
