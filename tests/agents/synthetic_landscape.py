@@ -153,7 +153,7 @@ class SyntheticSession:
     def build(self, candidate):
         self.built.append(candidate.id)
 
-    def evaluate(self, candidate, *, rule="own-kernel", timing=None):
+    def evaluate(self, candidate, *, rule="own-kernel", timing=None, allowed_library=()):
         self.judged.append(candidate.id)
         if self.hook is not None:
             replaced = self.hook(len(self.judged), candidate)

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from kernelwright.agents import finalists as ending
+from kernelwright.agents.drafter.coverage import uncovered
 from kernelwright.agents.events import (
     AttemptJudged,
     BaselinesMeasured,
@@ -62,6 +63,7 @@ class Search:
         self._origin_steps: deque[int] = deque()
         self._flight: tuple[StepPlan, Future[StepRecord]] | None = None
         self._around: Surroundings | None = None
+        self._uncovered: tuple[str, ...] = ()
         self._baselines: tuple[BaselineTiming, ...] = ()
         self._finalists: list[Finalist] = []
         self._retried: set[str] = set()
@@ -111,6 +113,10 @@ class Search:
         failure = traced if isinstance(traced, str) else ""
         if failure:
             self._emit(Note(text=f"the reference cannot be traced, so no kernel is drafted from it: {failure}"))
+        elif not isinstance(traced, str):
+            self._uncovered = uncovered(traced)
+            if self._uncovered:
+                self._emit(Note(text=f"left to the library, since no kernel covers it: {', '.join(self._uncovered)}"))
         self._around = Surroundings(
             task=self._session.task,
             device=self._session.device,
@@ -200,7 +206,9 @@ class Search:
         recorded = self._journal.recorded_attempt(number)
         if recorded is None:
             started = self._spending.clock.elapsed()
-            evaluation = self._session.evaluate(candidate, rule=self._config.rule, timing=self._config.timing)
+            evaluation = self._session.evaluate(
+                candidate, rule=self._config.rule, timing=self._config.timing, allowed_library=self._uncovered
+            )
             elapsed = self._spending.clock.elapsed()
             self._journal.add_attempt(step, elapsed, candidate, evaluation)
             self._spending.evaluation_seconds += elapsed - started
@@ -253,7 +261,10 @@ class Search:
                 self._finalists.append(Finalist(candidate=recorded.candidate, evaluation=recorded.evaluation))
                 continue
             evaluation = self._session.evaluate(
-                attempt.candidate, rule=self._config.rule, timing=ending.longer(self._config.timing)
+                attempt.candidate,
+                rule=self._config.rule,
+                timing=ending.longer(self._config.timing),
+                allowed_library=self._uncovered,
             )
             finalist = Finalist(candidate=attempt.candidate.id, evaluation=evaluation)
             self._journal.add_finalist(rank, self._spending.clock.elapsed(), finalist)

@@ -55,6 +55,7 @@ class Evaluating:
     task: Task
     candidate: Candidate
     rule: Rule
+    allowed_library: tuple[str, ...]
     limits: Limits
     device_id: str
     sandbox: str
@@ -239,7 +240,7 @@ class Evaluating:
     def _refuse_library(self, operations: tuple[str, ...], words: str, suffix: str = "") -> None:
         if self.rule is not Rule.OWN_KERNEL:
             return
-        refused = not_allowed(operations, self.task.allowed_library)
+        refused = not_allowed(operations, self.allowed_library)
         if refused:
             raise Stopped.guard(Guard.LIBRARY_FALLBACK, f"{words} {', '.join(refused)}{suffix}")
 

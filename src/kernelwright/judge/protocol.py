@@ -67,9 +67,18 @@ class TaskSession(Protocol):
         ...
 
     def evaluate(
-        self, candidate: Candidate, *, rule: Rule = Rule.OWN_KERNEL, timing: TimingPlan | None = None
+        self,
+        candidate: Candidate,
+        *,
+        rule: Rule = Rule.OWN_KERNEL,
+        timing: TimingPlan | None = None,
+        allowed_library: tuple[str, ...] = (),
     ) -> Evaluation:
-        """The verdict. Never raises for anything that the candidate does; a fresh process each time."""
+        """The verdict. Never raises for anything that the candidate does; a fresh process each time.
+
+        `allowed_library` names ATen operations that this run leaves to the library because no proposer covers them,
+        beside those that the task allows.
+        """
         ...
 
 

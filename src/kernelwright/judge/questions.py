@@ -71,6 +71,7 @@ class Called:
 
     outputs: list[Array]
     computed_by_library: tuple[str, ...]
+    """Chains of ATen operations, outermost first, joined by `>`."""
     reused: bool
     shared: tuple[tuple[int, int], ...]
     """Pairs (output, input) over the same memory; an input's number beyond the last stands for the candidate's state."""

@@ -123,14 +123,20 @@ class LocalSession:
             self._build(candidate)
 
     def evaluate(
-        self, candidate: Candidate, *, rule: Rule = Rule.OWN_KERNEL, timing: TimingPlan | None = None
+        self,
+        candidate: Candidate,
+        *,
+        rule: Rule = Rule.OWN_KERNEL,
+        timing: TimingPlan | None = None,
+        allowed_library: tuple[str, ...] = (),
     ) -> Evaluation:
         """The verdict, in fresh processes; one candidate at a time."""
         plan = timing or TimingPlan()
+        allowed = (*self._task.allowed_library, *allowed_library)
         with self._evaluating:
-            verdict = self._evaluate(candidate, rule, plan)
+            verdict = self._evaluate(candidate, rule, plan, allowed)
             if isinstance(verdict, JudgeError):
-                verdict = self._evaluate(candidate, rule, plan)
+                verdict = self._evaluate(candidate, rule, plan, allowed)
             return verdict
 
     def close(self) -> None:
@@ -141,13 +147,14 @@ class LocalSession:
             timed.ring.region.close()
         self._timed.clear()
 
-    def _evaluate(self, candidate: Candidate, rule: Rule, plan: TimingPlan) -> Evaluation:
+    def _evaluate(self, candidate: Candidate, rule: Rule, plan: TimingPlan, allowed: tuple[str, ...]) -> Evaluation:
         self._count += 1
         generator = np.random.default_rng([self._seed, 3, self._count])
         evaluating = Evaluating(
             task=self._task,
             candidate=candidate,
             rule=rule,
+            allowed_library=allowed,
             limits=self._limits,
             device_id=self._device.id,
             sandbox=level_in_force(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 _FREE = frozenset(
     """
@@ -23,22 +24,40 @@ _FREE = frozenset(
 
 @contextlib.contextmanager
 def recorded() -> Iterator[list[str]]:
-    """A list that, after the block, holds the ATen operations that ran in it, such as `aten.mm`, each once."""
+    """A list that, after the block, holds the ATen operations that computed something in it, each once.
+
+    An operation that computes through others is given with them, outermost first: `aten.linear>aten.addmm`.
+    """
     from torch.autograd import profiler
 
-    names: list[str] = []
+    chains: list[str] = []
     with profiler.profile(use_kineto=False) as profile:
-        yield names
-    events = profile.function_events or ()
-    names += dict.fromkeys(e.name.replace("::", ".", 1) for e in events if e.name.startswith("aten::"))
+        yield chains
+    events = [e for e in profile.function_events or () if _computes(e)]
+    inner = {id(ancestor) for e in events for ancestor in _ancestors(e)}
+    leaves = (e for e in events if id(e) not in inner)
+    chains += dict.fromkeys(
+        ">".join(e.name.replace("::", ".", 1) for e in (*reversed(list(_ancestors(leaf))), leaf)) for leaf in leaves
+    )
 
 
-def computing(names: list[str]) -> tuple[str, ...]:
-    """Those that compute something."""
-    return tuple(name for name in names if name.removeprefix("aten.") not in _FREE)
+def not_allowed(chains: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """The outermost operations of the chains in which nothing is left to the library.
 
-
-def not_allowed(names: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that the task does not leave to the library; `aten.mm` also stands for its overloads."""
+    `aten.mm` in `allowed` also stands for its overloads.
+    """
     plain = {a if a.count(".") < 2 else a.rsplit(".", 1)[0] for a in allowed}
-    return tuple(name for name in names if name not in plain)
+    refused = (chain.split(">") for chain in chains)
+    return tuple(dict.fromkeys(names[0] for names in refused if plain.isdisjoint(names)))
+
+
+def _computes(event: Any) -> bool:
+    return bool(event.name.startswith("aten::")) and event.name.removeprefix("aten::") not in _FREE
+
+
+def _ancestors(event: Any) -> Iterator[Any]:
+    parent = event.cpu_parent
+    while parent is not None:
+        if _computes(parent):
+            yield parent
+        parent = parent.cpu_parent
