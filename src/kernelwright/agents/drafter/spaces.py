@@ -95,12 +95,12 @@ def rows_per_block() -> Parameter:
     return Parameter(name="rows_per_block", values=(1, 4, 16, 64), default=16, meaning="rows of one dynamic block")
 
 
-def column_order() -> Parameter:
+def column_order(default: str) -> Parameter:
     """How columns are reduced."""
     return Parameter(
         name="column_order",
         values=("rows", "tiles"),
-        default="rows",
+        default=default,
         meaning="reduce columns along the rows in memory order, or tile by tile with totals in registers",
     )
 
@@ -113,9 +113,12 @@ def rows_in_flight() -> Parameter:
 
 
 def stripe() -> Parameter:
-    """Columns whose carries stay in cache."""
+    """Columns whose totals or carries stay in cache."""
     return Parameter(
-        name="stripe", values=(256, 512, 1024, 2048), default=1024, meaning="columns that one thread scans at a time"
+        name="stripe",
+        values=(512, 1024, 2048, 4096),
+        default=2048,
+        meaning="columns that one thread walks down at a time",
     )
 
 

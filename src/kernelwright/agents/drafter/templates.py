@@ -7,20 +7,23 @@ from dataclasses import dataclass, field
 
 from kernelwright.agents.drafter import spaces
 from kernelwright.agents.drafter.assembly import Assembly
-from kernelwright.agents.drafter.codegen.functions import EXPENSIVE
 from kernelwright.agents.drafter.codegen.loops import Scratch
 from kernelwright.agents.drafter.codegen.writing import write_kernel
 from kernelwright.agents.drafter.fusion import Kernel, LoopKernel, OpaqueKernel, Planner
-from kernelwright.agents.drafter.index import Atom
+from kernelwright.agents.drafter.index import Atom, to_dim
 from kernelwright.agents.drafter.lowering import lower
-from kernelwright.agents.drafter.nest import lane_candidates, nest_of
+from kernelwright.agents.drafter.nest import lane_candidates, nest_of, span
 from kernelwright.agents.drafter.values import Attention, Contraction, Program, Value
 from kernelwright.agents.proposing import Parameter, ParameterSpace
+from kernelwright.core.dimensions import evaluate_dim
 from kernelwright.core.dtypes import DType
 from kernelwright.platforms.candidates import Candidate, Origin, ParameterValue
 from kernelwright.platforms.device import Device
 from kernelwright.tasks.graph import Graph
 from kernelwright.tasks.model import Task
+
+_TALL_ROWS = 512
+"""Above this many rows, a narrow tile of columns touches more pages and cache sets than stay at hand."""
 
 HEADERS = ("kw_matmul.h", "kw_attention.h")
 """Included where a source uses them."""
@@ -143,14 +146,16 @@ def _parameters(facts: Facts, planner: Planner) -> tuple[Parameter, ...]:
             found.append(spaces.block())
         if reduces or any(n.has_scan() for n in nests):
             found.append(spaces.accumulate())
-        if any(n.kept_values(3) for n in nests if n.reductions()) and EXPENSIVE:
-            found.append(spaces.intermediate("store"))
         columns = [n for n in nests if n.inner and lane_candidates(n)[0] in n.outer]
+        in_rows = [n for n in nests if not any(n is c for c in columns)]
+        if any(n.kept_values(3) for n in in_rows if n.reductions()):
+            found.append(spaces.intermediate("store"))
         if any(n.reductions() for n in columns):
-            found += [spaces.column_order(), spaces.rows_in_flight()]
-        if any(n.has_scan() for n in columns):
+            tall = max(evaluate_dim(to_dim(span(n.inner)), facts.axes) for n in columns) > _TALL_ROWS
+            found += [spaces.column_order("rows" if tall else "tiles"), spaces.rows_in_flight()]
+        if columns:
             found.append(spaces.stripe())
-        if any(n.outer and n.inner and n not in columns for n in nests):
+        if any(n.outer and n.inner for n in in_rows):
             found += [spaces.schedule(), spaces.rows_per_block()]
     if any(isinstance(k, OpaqueKernel) and isinstance(k.value, Contraction) for k in planner.kernels):
         found += spaces.products(facts.device)

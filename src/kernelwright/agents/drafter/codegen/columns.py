@@ -65,7 +65,7 @@ class ColumnWriter(LoopWriter):
                     for root in roots:
                         last.lines.append(self.store(root, emit.value(root.value, root.index)))
                     stores = last.lines
-                tile.lines += _for_vectors(stores)
+                tile.lines += for_vectors(stores)
             return tile.lines
 
     def _pass(self, level: int, lines: list[str]) -> None:
@@ -87,9 +87,9 @@ class ColumnWriter(LoopWriter):
                     body.lines.append(self._take(accumulator))
                 for root in roots:
                     body.lines.append(self.store(root, emit.value(root.value, root.index)))
-                core = [*_for_vectors(body.lines)]
+                core = [*for_vectors(body.lines)]
             core = [*loops.lines, *core]
-        lines.append(f"// Pass {level + 1} down the columns: {_purpose(accumulators, roots)}")
+        lines.append(f"// Pass {level + 1} down the columns: {purpose(accumulators, roots)}")
         lines += before
         for a in accumulators:
             lines += self._start(a)
@@ -105,11 +105,11 @@ class ColumnWriter(LoopWriter):
         return [a for a in accumulators if a.blocked]
 
     def _start(self, a: Accumulator) -> list[str]:
-        lines = [*_vectors(a.lane, a.name, a.neutral)]
+        lines = [*vectors_of(a.lane, a.name, a.neutral)]
         if a.positional:
-            lines += _vectors(a.place, f"{a.name}_place", "-1")
+            lines += vectors_of(a.place, f"{a.name}_place", "-1")
         if a in self._folds([a]):
-            lines += _vectors(a.total, f"{a.name}_total", a.neutral)
+            lines += vectors_of(a.total, f"{a.name}_total", a.neutral)
         return lines
 
     def _loops(self, core: list[str], accumulators: list[Accumulator]) -> list[str]:
@@ -133,7 +133,7 @@ class ColumnWriter(LoopWriter):
             f"    for (int64_t {name} = block; {name} < stop; ++{name}) {{",
             *indented(core, 2),
             "    }",
-            *indented(_for_vectors(fold)),
+            *indented(for_vectors(fold)),
             "}",
         ]
 
@@ -163,7 +163,7 @@ class ColumnWriter(LoopWriter):
             self.emit.results[id(a.value)] = Operand(places, "int64_t", depth, True)
             return
         if a in self._folds([a]):
-            lines += _for_vectors([f"{a.name}[u] = kw::cast<{a.lane}>({a.name}_total[u]);"])
+            lines += for_vectors([f"{a.name}[u] = kw::cast<{a.lane}>({a.name}_total[u]);"])
         self.emit.results[id(a.value)] = Operand(f"{a.name}[u]", a.ctype, depth, True)
 
     def _scan(self, value: Scan, index: Index, before: list[str]) -> Operand:
@@ -171,7 +171,7 @@ class ColumnWriter(LoopWriter):
         wide, neutral, sign = scan_words(value, self.values.get("accumulate", "double") == "double")
         text = self._operand_text(value, index)
         carry = self.emit.name(f"{display_name(value.name)}_carry")
-        before += _vectors(wide, carry, neutral)
+        before += vectors_of(wide, carry, neutral)
         body = self.emit.blocks[-1].lines
         result = self.emit.name(value.name)
         body.append(f"{carry}[u] = {carry}[u] {sign} kw::cast<{wide}>({text});")
@@ -190,16 +190,16 @@ def scan_words(value: Scan, double: bool) -> tuple[str, str, str]:
     return wide, "0" if value.kind == "sum" else "1", "+" if value.kind == "sum" else "*"
 
 
-def _vectors(element: str, name: str, start: str) -> list[str]:
+def vectors_of(element: str, name: str, start: str) -> list[str]:
     fill = f"kw::splat<{element}, W>({element}({start}))"
     return [f"kw::vec<{element}, W> {name}[U];", f"each_vector<U>([&](int u) {{ {name}[u] = {fill}; }});"]
 
 
-def _for_vectors(lines: list[str]) -> list[str]:
+def for_vectors(lines: list[str]) -> list[str]:
     return ["each_vector<U>([&](int u) __attribute__((always_inline)) {", *indented(lines), "});"]
 
 
-def _purpose(accumulators: list[Accumulator], roots: list[Root]) -> str:
+def purpose(accumulators: list[Accumulator], roots: list[Root]) -> str:
     made = [f"{a.value.kind} ({a.name})" for a in accumulators] + [
         f"store {display_name(r.stored.name)}" for r in roots
     ]
@@ -239,16 +239,16 @@ class ColumnSplitWriter(ColumnWriter):
             with emit.block(set(inner)) as loops:
                 with emit.block() as body:
                     core = [self._take(a) for a in accumulators]
-                    core = _for_vectors([*body.lines, *core])
+                    core = for_vectors([*body.lines, *core])
                 core = [*loops.lines, *core]
-            starts = [line for a in accumulators for line in _vectors(a.lane, a.name, a.neutral)]
+            starts = [line for a in accumulators for line in vectors_of(a.lane, a.name, a.neutral)]
             for position in range(len(inner) - 1, 0, -1):
                 name, extent = emit.names[inner[position]], emit.integer(inner[position].extent)[0]
                 core = [f"for (int64_t {name} = 0; {name} < {extent}; ++{name}) {{", *indented(core), "}"]
             down = emit.names[inner[0]]
             core = [f"for (int64_t {down} = block; {down} < stop; ++{down}) {{", *indented(core), "}"]
             fold = [self._add(a, first) for a in accumulators]
-            walk = [*tile.lines, *starts, *core, *_for_vectors(fold)]
+            walk = [*tile.lines, *starts, *core, *for_vectors(fold)]
         size = int(self.values.get("rows_in_flight", 8)) if len(inner) == 1 else 1
         lines_of = [f"{a.total}* const {a.name}_line = {a.name}_lines + thread * ({columns});" for a in accumulators]
         every = [

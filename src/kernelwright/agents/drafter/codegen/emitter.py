@@ -72,6 +72,9 @@ class Emitter:
         self.names: dict[Atom, str] = {}
         self.results: dict[int, Operand] = {}
         """Finished reductions, by the identity of their value."""
+        self.lines: dict[int, tuple[str, CType]] = {}
+        """Finished reductions that lie in a line of memory, one for each column: its name and type."""
+        self.column: Atom | None = None
         self.on_scan: Callable[[Scan, Index], Operand] | None = None
         self.kept: dict[tuple[int, Index], str] = {}
         """Values kept in a row buffer, by (value, index): the buffer's name."""
@@ -163,6 +166,8 @@ class Emitter:
         return operand
 
     def _print(self, value: Value, index: Index) -> Operand:
+        if id(value) in self.lines:
+            return self._from_line(value)
         if id(value) in self.results:
             return self._result(self.results[id(value)])
         if id(value) in self.pointers:
@@ -184,6 +189,16 @@ class Emitter:
         if operand.lanes and self.lane is None:
             return Operand(f"{operand.text}[lane]", operand.ctype, len(self.blocks) - 1, False)
         return operand
+
+    def _from_line(self, value: Value) -> Operand:
+        line, ctype = self.lines[id(value)]
+        assert self.column is not None
+        place = f"{line} + {self.names[self.column]}"
+        element = lane_type(ctype)
+        if self.lane is None:
+            return self.define(f"{element}(*({place}))", ctype, len(self.blocks) - 1, False, value.name)
+        text = f"kw::cast<{element}>(read<W>({place}, lanes))"
+        return self.define(text, ctype, self.lane_depth, True, value.name)
 
     def _load(self, value: Value, index: Index) -> Operand:
         offset = flatten(index, value.shape)

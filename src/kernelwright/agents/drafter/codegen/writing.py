@@ -9,6 +9,7 @@ from kernelwright.agents.drafter.codegen.columns import ColumnScanWriter, Column
 from kernelwright.agents.drafter.codegen.loops import ElementwiseWriter, LoopWriter, RowWriter, Scratch
 from kernelwright.agents.drafter.codegen.products import ProductWriter, title
 from kernelwright.agents.drafter.codegen.split import SplitWriter
+from kernelwright.agents.drafter.codegen.stripes import ColumnStripeWriter
 from kernelwright.agents.drafter.fusion import Kernel, LoopKernel, OpaqueKernel
 from kernelwright.agents.drafter.index import ONE as ONE_EXPR
 from kernelwright.agents.drafter.index import Atom, Expr, to_dim, variable
@@ -90,6 +91,9 @@ def _column_writer(
     order = values.get("column_order", "tiles")
     if plain and not elements and not nest.has_scan() and others == 1 and order == "rows":
         return ColumnSplitWriter
+    positional = any(v.kind in ("argmax", "argmin") for v in nest.reductions())
+    if order == "rows" and not positional and not nest.has_scan():
+        return ColumnStripeWriter
     return ColumnWriter
 
 
