@@ -67,6 +67,8 @@ class Evaluating:
     prepare_timing: Callable[[], None]
     """Makes baselines and inputs ready; their cost is the task's."""
     measure: Callable[[CandidateProcess], Speed]
+    untimed: str = ""
+    """Why a right candidate is not to be timed."""
     seconds: dict[str, float] = field(default_factory=dict)
     stage: Stage = Stage.SCREEN
     checks: list[Check] = field(default_factory=list)
@@ -105,7 +107,7 @@ class Evaluating:
         with self._at(Stage.GUARD):
             self._guard(self.process, said, operations)
         speed: Speed | None = None
-        untimed = UNTIMED_TRITON if self.candidate.language == "triton" else ""
+        untimed = UNTIMED_TRITON if self.candidate.language == "triton" else self.untimed
         if not untimed:
             self.prepare_timing()
             with self._at(Stage.TIME):

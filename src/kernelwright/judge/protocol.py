@@ -33,7 +33,7 @@ class TimingPlan(Record):
     """How long timing may take."""
 
     pairs: int = 25
-    """Interleaved pairs wanted per workload."""
+    """Interleaved pairs wanted per workload; 0: a right candidate is not timed."""
     seconds: float = 1.5
     """Stop adding pairs after this long per workload, but never below `minimum_pairs`."""
     minimum_pairs: int = 7
