@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -67,14 +68,26 @@ class Output:
 
     def say(self, text: str = "") -> None:
         """A line of the answer for people."""
-        if not self.as_json:
+        if self.as_json:
+            return
+        try:
             print(printable(text, self.stream), file=self.stream, flush=True)
+        except BrokenPipeError:
+            # The reader went away (`| head`); what the command keeps on disk is still worth finishing.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
     def note(self, text: str) -> None:
         """A remark beside the answer, on standard error."""
         if not self.quiet:
             sys.stderr.write(printable(text, sys.stderr) + "\n")
             sys.stderr.flush()
+
+
+def folded(text: str, indent: str = "  ") -> list[str]:
+    """Prose as lines of at most 78 characters; words such as paths are never broken."""
+    return textwrap.wrap(
+        " ".join(text.split()), 78, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def printable(text: str, stream: TextIO) -> str:

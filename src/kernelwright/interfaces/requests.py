@@ -72,12 +72,14 @@ def device_at_hand(word: str) -> Device:
 
 
 def run_folder(given: Path | None) -> Path:
-    """The named run, else the latest under `kernelwright-runs/`.
+    """The named run (a folder, or the name of one under `kernelwright-runs/`), else the latest there.
 
     Raises:
         ResumeError: there is none.
     """
     if given is not None:
+        if not given.exists() and (RUNS / given / "run.json").is_file():
+            return RUNS / given
         if not (given / "run.json").is_file():
             raise ResumeError(f"there is no run in {given}", hint="a run's folder holds run.json")
         return given

@@ -9,7 +9,7 @@ from typing import Any
 from kernelwright.agents.run import RunResult
 from kernelwright.archive.records import LedgerAttempt, RunHeader
 from kernelwright.archive.run_folder import RunFolder
-from kernelwright.interfaces.output import Output, finite
+from kernelwright.interfaces.output import Output, finite, folded
 from kernelwright.interfaces.wording import (
     BASELINE_WORDS,
     baseline_of,
@@ -119,7 +119,8 @@ def show_summary(run: FinishedRun, result: RunResult, best: Path | None, report:
     winner = run.winner()
     speed = winner.speed if winner else None
     output.say()
-    output.say(f"{result.outcome.replace('_', ' ')}: {result.reason}")
+    for line in folded(f"{result.outcome.replace('_', ' ')}: {result.reason}"):
+        output.say(line)
     if speed is not None:
         over = BASELINE_WORDS[baseline_of(speed)]
         which = "" if result.outcome == "improved" else "  best candidate: "
@@ -135,7 +136,8 @@ def show_summary(run: FinishedRun, result: RunResult, best: Path | None, report:
         output.say(f"  {result.tokens} tokens, {result.cost_usd:.4f} USD")
     left = winner.candidate.origin.left_to_library if winner else ()
     if left:
-        output.say(f"  left to the library: {', '.join(left)}")
+        for line in folded(f"  left to the library: {', '.join(left)}", indent="    "):
+            output.say(f"  {line}")
     if report is not None:
         output.say(f"  report  {_short(report)}")
     if best is not None:

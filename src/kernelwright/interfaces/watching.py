@@ -17,7 +17,7 @@ from kernelwright.agents.events import (
     RunStarted,
 )
 from kernelwright.agents.proposing import Attempt
-from kernelwright.interfaces.output import Output
+from kernelwright.interfaces.output import Output, folded
 from kernelwright.interfaces.wording import (
     BASELINE_WORDS,
     change_words,
@@ -80,8 +80,12 @@ class Watched:
 
     def change(self, attempt: Attempt) -> str:
         """What an attempt tried."""
-        parents = [self.candidates[p] for p in attempt.candidate.origin.parents if p in self.candidates]
-        return change_words(attempt.candidate, parents[0] if parents else None)
+        candidate = attempt.candidate
+        parents = [self.candidates[p] for p in candidate.origin.parents if p in self.candidates]
+        if not parents and candidate.origin.operator == "random":
+            # A random draw has no parent: it is told apart by what differs from the first of its template.
+            parents = [c for c in self.candidates.values() if c.origin.template == candidate.origin.template]
+        return change_words(candidate, parents[0] if parents and parents[0].id != candidate.id else None)
 
 
 class PlainObserver:
@@ -106,7 +110,7 @@ class PlainObserver:
                 return [
                     f"task {one_line(event.task.name)} on {event.device.name}, {event.device.cores} cores{resumed}",
                     f"run  {event.folder}",
-                    *(one_line(f"note: {note}") for note in event.task.notes),
+                    *(line for note in event.task.notes for line in folded(f"note: {note}")),
                 ]
             case PhaseStarted():
                 return [f"{PHASES[event.phase]}{f': {one_line(event.detail)}' if event.detail else ''}"]
@@ -121,7 +125,7 @@ class PlainObserver:
                     f"finalist {event.finalist.candidate[:8]}: {speed_words(speed) if speed else outcome_words(verdict)}"
                 ]
             case Note():
-                return [one_line(f"note: {event.text}")]
+                return folded(f"note: {event.text}")
         return []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernelwright.core.errors import ExitCode
-from kernelwright.interfaces.output import Output
+from kernelwright.interfaces.output import Output, folded
 from kernelwright.interfaces.requests import device_at_hand, rule_named, task_request
 from kernelwright.interfaces.wording import (
     BASELINE_WORDS,
@@ -46,10 +46,11 @@ def evaluate(
     with LocalJudge(machine) as judge:
         described = judge.describe(request)
         for note in described.notes:
-            output.note(f"note: {note}")
+            for line in folded(f"note: {note}"):
+                output.note(line)
         ready = read_candidate(candidate, described)
         with judge.open(described) as session:
-            verdict = session.evaluate(ready, rule=asked, timing=TimingPlan() if timed else None)
+            verdict = session.evaluate(ready, rule=asked, timing=TimingPlan() if timed else TimingPlan(pairs=0))
     if output.as_json:
         output.answer(evaluation_keys(verdict, machine))
     else:
@@ -64,10 +65,12 @@ def _show(verdict: Evaluation, device: Device, candidate: Path, output: Output) 
         f"{candidate.name}: {verdict.outcome.replace('_', ' ')} ({outcome_words(verdict)}, stage {stage_of(verdict)})"
     )
     if reason_of(verdict):
-        output.say(f"  {reason_of(verdict)}")
+        for line in reason_of(verdict).splitlines():
+            output.say(f"  {line}")
     failed = failed_checks(verdict)
     for check in failed[:_SHOWN_CHECKS]:
-        output.say(f"  wrong on {check['workload']} with {check['distribution']} values: {check['detail']}")
+        for line in folded(f"wrong on {check['workload']} with {check['distribution']} values: {check['detail']}"):
+            output.say(f"  {line}")
     if len(failed) > _SHOWN_CHECKS:
         output.say(f"  and {len(failed) - _SHOWN_CHECKS} more of {len(verdict.checks)} checks")
     if isinstance(verdict, Passed):
@@ -83,4 +86,5 @@ def _show(verdict: Evaluation, device: Device, candidate: Path, output: Output) 
     for note in verdict.notes:
         output.say(f"  note: {note}")
     times = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in verdict.seconds.items())
-    output.say(f"  {times}; on {device.name}, {device.cores} cores")
+    for line in folded(f"{times}; on {device.name}, {device.cores} cores", indent=""):
+        output.say(f"  {line}")
