@@ -140,7 +140,7 @@ def _parameters(facts: Facts, planner: Planner) -> tuple[Parameter, ...]:
     if loops:
         large = facts.output_bytes > 8 * facts.device.l2_bytes
         reduces = any(n.reductions() for n in nests)
-        found += [spaces.lanes(facts.device, widest), spaces.unroll(4)]
+        found += [spaces.lanes(facts.device, widest), spaces.unroll(4 if reduces else 8)]
         found.append(spaces.store("stream" if large else "normal"))
         if reduces:
             found.append(spaces.block())
