@@ -192,3 +192,11 @@ def test_unflatten_inverts_flatten(shape: list[int], split: list[int]) -> None:
         position = [sample // t % s for t, s in zip(strides, shape, strict=True)]
         text = render(back, lambda a: a.name, floor="//")
         assert evaluate_dim(text, {f"d{i}": p for i, p in enumerate(position)}) == sample
+
+
+def test_two_programs_with_equal_names_do_not_meet(device: Device, bench) -> None:
+    """What is remembered about index expressions of one program must not reach another."""
+    for _ in range(2):
+        case = bench(F.cross_entropy, ["float32[B, 9]", "int64[B]"], device)
+        for template in case.templates():
+            template.render(template.space.defaults())

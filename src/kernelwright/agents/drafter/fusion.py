@@ -75,10 +75,13 @@ Kernel = LoopKernel | OpaqueKernel
 
 def mapped(access: Access, shape: Shape, index: Index, windows: dict[Atom, Expr] | None = None) -> Index:
     """Where `access` reads when its reader, of `shape`, is computed at `index`."""
-    return _mapped(access.index, shape, index, tuple(windows.items()) if windows else ())
+    more = tuple(windows.items()) if windows else ()
+    # Reads of tensors are told apart by name only, so that what one program remembers must not reach another.
+    if any("ele:" in e.key for e in (*access.index, *index)):
+        return _mapped(access.index, shape, index, more)
+    return _remembered(access.index, shape, index, more)
 
 
-@lru_cache(maxsize=65536)
 def _mapped(places: Index, shape: Shape, index: Index, windows: tuple[tuple[Atom, Expr], ...]) -> Index:
     mapping = dict(windows)
     for own, place in zip(axis_variables(shape), index, strict=True):
@@ -86,6 +89,9 @@ def _mapped(places: Index, shape: Shape, index: Index, windows: tuple[tuple[Atom
         if atom is not None:
             mapping[atom] = place
     return tuple(substitute(i, mapping) for i in places)
+
+
+_remembered = lru_cache(maxsize=65536)(_mapped)
 
 
 def operand_of(value: Value) -> Access:
