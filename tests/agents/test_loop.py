@@ -252,7 +252,7 @@ def test_stopping_keeps_everything_and_resumes(archive, tmp_path, how, serial):
     result = search(archive, folder, session, observer=recorder, resume=True, serial=serial)
     assert recorder.of("run_started")[0].resumed_evaluations == 7
     assert result.evaluations == 30
-    assert len(session.judged) == 23 + len(result.finalists)
+    assert len(session.judged) == 23 + 2 * len(result.finalists)
 
 
 def test_a_finished_run_gives_its_result_again(archive, tmp_path):

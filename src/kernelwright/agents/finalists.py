@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from kernelwright.agents.population import members
@@ -9,10 +10,10 @@ from kernelwright.agents.preset import Population
 from kernelwright.agents.proposing import Attempt
 from kernelwright.agents.run import Finalist
 from kernelwright.archive.records import lower_speedup
-from kernelwright.judge.evaluation import Evaluation, Passed
+from kernelwright.judge.evaluation import Evaluation, Passed, Speed, WorkloadTiming
 from kernelwright.judge.protocol import TimingPlan
 
-LONGER = 3
+LONGER = 2
 """Finalists are timed this much longer: the search's own best is a maximum over noise and flatters itself."""
 
 
@@ -43,6 +44,46 @@ def ranking(attempts: list[Attempt], count: int) -> list[Attempt]:
 def passed_again(finalists: list[Finalist]) -> int:
     """How many were right and timed the second time too."""
     return sum(lower_speedup(f.evaluation) is not None for f in finalists)
+
+
+def confirmed(first: Evaluation, second: Evaluation) -> Evaluation:
+    """One verdict from two measurements in processes of their own.
+
+    Samples within a process share its memory placement and whatever else the machine did meanwhile, so their interval is
+    too narrow: the interval of the whole spans both, and faster (or slower) is what both say.
+    """
+    if not (isinstance(first, Passed) and first.speed and isinstance(second, Passed) and second.speed):
+        return second if isinstance(first, Passed) else first
+    speed = _merged(first.speed, second.speed)
+    rounds = (f"{s.speedup:.3f}x ({s.speedup_ci[0]:.3f} to {s.speedup_ci[1]:.3f})" for s in (first.speed, second.speed))
+    seconds = {k: first.seconds.get(k, 0.0) + second.seconds.get(k, 0.0) for k in first.seconds | second.seconds}
+    note = f"measured again in two processes: {', '.join(rounds)}"
+    return second.replace(speed=speed, seconds=seconds, notes=(*second.notes, note))
+
+
+def _merged(first: Speed, second: Speed) -> Speed:
+    agreed = first.verdict if first.verdict == second.verdict else "inconclusive"
+    return second.replace(
+        verdict=agreed,
+        speedup=math.sqrt(first.speedup * second.speedup),
+        speedup_ci=_span(first.speedup_ci, second.speedup_ci),
+        roofline_fraction=math.sqrt(first.roofline_fraction * second.roofline_fraction),
+        workloads=tuple(_merged_workload(a, b) for a, b in zip(first.workloads, second.workloads, strict=True)),
+    )
+
+
+def _merged_workload(first: WorkloadTiming, second: WorkloadTiming) -> WorkloadTiming:
+    return second.replace(
+        candidate_us=first.candidate_us + second.candidate_us,
+        baseline_us=first.baseline_us + second.baseline_us,
+        speedup=math.sqrt(first.speedup * second.speedup),
+        speedup_ci=_span(first.speedup_ci, second.speedup_ci),
+        roofline_fraction=math.sqrt(first.roofline_fraction * second.roofline_fraction),
+    )
+
+
+def _span(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
+    return min(first[0], second[0]), max(first[1], second[1])
 
 
 def decide(best: Attempt | None, finalists: list[Finalist], attempts: int, hint: str) -> Verdict:

@@ -260,16 +260,20 @@ class Search:
             if recorded is not None:
                 self._finalists.append(Finalist(candidate=recorded.candidate, evaluation=recorded.evaluation))
                 continue
-            evaluation = self._session.evaluate(
-                attempt.candidate,
-                rule=self._config.rule,
-                timing=ending.longer(self._config.timing),
-                allowed_library=self._uncovered,
-            )
+            first, second = (self._measured_again(attempt.candidate) for _ in range(2))
+            evaluation = ending.confirmed(first, second)
             finalist = Finalist(candidate=attempt.candidate.id, evaluation=evaluation)
             self._journal.add_finalist(rank, self._spending.clock.elapsed(), finalist)
             self._finalists.append(finalist)
             self._emit(FinalistMeasured(finalist=finalist))
+
+    def _measured_again(self, candidate: Candidate) -> Evaluation:
+        return self._session.evaluate(
+            candidate,
+            rule=self._config.rule,
+            timing=ending.longer(self._config.timing),
+            allowed_library=self._uncovered,
+        )
 
     def _finish(self, stop: StopReason) -> RunResult:
         hint = self._around.graph_failure if self._around is not None else ""
