@@ -51,6 +51,9 @@ class LiveObserver:
         if watched.recent:
             parts.append(self._table(list(watched.recent)[-rows:]))
         parts += [*self._best(), *self._progress()]
+        for part in parts:
+            if isinstance(part, Text):
+                part.no_wrap, part.overflow = True, "ellipsis"
         return Group(*parts)
 
     def _header(self) -> list[Text]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kernelwright.core.errors import EnvironmentProblem, ResumeError, UsageError
+from kernelwright.core.errors import EnvironmentProblem, ResumeError, TaskError, UsageError
 from kernelwright.judge.evaluation import Rule
 from kernelwright.platforms.device import Device
 from kernelwright.tasks.request import TaskRequest
@@ -17,9 +17,16 @@ _UNITS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def task_request(target: str, inputs: tuple[str, ...], workloads: tuple[str, ...]) -> TaskRequest:
-    """The request, with the absolute path of a file, so that a run can be resumed from elsewhere."""
+    """The request, with the absolute path of a file, so that a run can be resumed from elsewhere.
+
+    Raises:
+        TaskError: there is no such file; everything else about it is found out in the sandbox.
+    """
     head, colon, attribute = target.rpartition(":") if ":" in target else (target, "", "")
     path = Path(head).expanduser()
+    if path.suffix == ".py" and not path.is_file():
+        what = "is a folder" if path.is_dir() else "no such file"
+        raise TaskError("missing_file", f"{path}: {what}", hint="give a Python file, or module.path:callable")
     if path.is_file():
         target = f"{path.resolve()}{colon}{attribute}"
     return TaskRequest(target=target, inputs=inputs, workloads=workloads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernelwright.archive.export import export_candidate
-from kernelwright.core.errors import EnvironmentProblem, ExitCode, UsageError
+from kernelwright.core.errors import ExitCode, UsageError
 from kernelwright.interfaces.output import Output
 from kernelwright.interfaces.requests import run_folder
 from kernelwright.interfaces.summary import FinishedRun, read_run
@@ -54,13 +54,7 @@ def page(run: FinishedRun, out: Path | None) -> Path:
     """
     from kernelwright.interfaces.report.page import write_page
 
-    path = (out or run.folder.path / PAGE).absolute()
-    try:
-        return write_page(run.folder.path, path)
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"cannot write the report {path}: {error.strerror or error}", hint="choose another with --out"
-        ) from error
+    return write_page(run.folder.path, (out or run.folder.path / PAGE).absolute())
 
 
 def export_winner(run: FinishedRun, destination: Path, identity: str | None = None) -> Path:
