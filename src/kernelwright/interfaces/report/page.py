@@ -19,7 +19,7 @@ from kernelwright.core.dtypes import DType
 from kernelwright.core.errors import EnvironmentProblem
 from kernelwright.interfaces.report import measurements, surroundings, tried
 from kernelwright.interfaces.report.ancestry import lineage
-from kernelwright.interfaces.report.figures import one_line
+from kernelwright.interfaces.report.figures import digits, one_line
 from kernelwright.interfaces.report.kinds import KINDS, kind_of
 from kernelwright.interfaces.report.outcome import head
 from kernelwright.interfaces.report.parameters import known_parameters
@@ -119,6 +119,8 @@ def _view(run: RunRecords) -> dict[str, Any]:
         "progress": _progress(run),
         "legend": _legend(run),
         "roofline": _roofline(run, speed),
+        "ceilings": run.header.device.ceilings,
+        "digits": digits,
         "unplotted": speed is not None and any(w.operations <= 0 for w in speed.workloads),
         "workloads": measurements.workload_rows(speed) if speed else [],
         "measured_again": run.best_is_measured_again,

@@ -68,7 +68,7 @@ def log_domain(values: Iterable[float], *, around: Iterable[float] = (), margin:
     low = max(math.log10(min(usable)), -_EXTREME)
     high = min(math.log10(max(usable)), _EXTREME)
     low, high = min(low, high), max(low, high)
-    air = max((high - low) * margin, 0.06)
+    air = min(max((high - low) * margin, 0.06), 5.0)
     return 10.0 ** (low - air), 10.0 ** (high + air)
 
 

@@ -35,13 +35,14 @@ def progress_chart(
     """The chart, `width` x `height` pixels. `identity` is unique in the page."""
     frame = _frame(attempts, finalists, width, height)
     best = _best_so_far(attempts)
-    size = 4.2 if len(attempts) <= 80 else 3.2 if len(attempts) <= 300 else 2.4
+    room = (frame.x.end - frame.x.start) / (frame.x.high - frame.x.low)
+    size = min(max(room * 0.42, 2.0), 4.4)
     parts = [
         _axes(frame, attempts, width),
         *(_interval(frame.x(a.index), speed, frame) for a in attempts if (speed := speed_of(a.evaluation))),
         _best_line(frame, best, attempts),
         *(_attempt(frame, a, size) for a in attempts),
-        *_finalists(frame, finalists, {a.evaluation.candidate: a.index for a in attempts}, size),
+        *_finalists(frame, finalists, {a.evaluation.candidate: a.index for a in attempts}),
     ]
     return picture(identity, width, height, "Speedup over evaluations", _describe(attempts, best), *parts)
 
@@ -83,7 +84,6 @@ def _axes(frame: _Frame, attempts: Sequence[LedgerAttempt], width: int) -> Marku
     parts += [
         element("line", x1=left, x2=right, y1=frame.y(1.0), y2=frame.y(1.0), class_="baseline"),
         label("1×", left - 8, frame.y(1.0) + 4, anchor="end", class_="label strong"),
-        label("best baseline", left + 4, frame.y(1.0) + 14, class_="label"),
         element("line", x1=left, x2=right, y1=base, y2=base, class_="axis"),
         label("evaluation", (frame.x.start + frame.x.end) / 2, base + 33, anchor="middle", class_="axis-name"),
     ]
@@ -121,9 +121,7 @@ def _tooltip(attempt: LedgerAttempt, kind: Kind, speed: Speed | None) -> str:
     return one_line(f"#{attempt.index} {made}: {kind.words} {came}", 160)
 
 
-def _finalists(
-    frame: _Frame, finalists: Sequence[LedgerFinalist], numbers: dict[str, int], size: float
-) -> list[Markup]:
+def _finalists(frame: _Frame, finalists: Sequence[LedgerFinalist], numbers: dict[str, int]) -> list[Markup]:
     parts: list[Markup] = []
     shown = [(f, speed) for f in finalists if (speed := speed_of(f.evaluation))]
     for place, (finalist, speed) in enumerate(shown):
@@ -132,7 +130,7 @@ def _finalists(
         number = numbers.get(finalist.candidate, "?")
         title = f"#{number} measured again: {times(speed.speedup)} ({interval(speed.speedup_ci)})"
         parts.append(_interval(x, speed, frame))
-        parts.append(marker("star", x, frame.y(speed.speedup), size, kind_of(finalist.evaluation).tone, title=title))
+        parts.append(marker("star", x, frame.y(speed.speedup), 4.4, kind_of(finalist.evaluation).tone, title=title))
     return parts
 
 

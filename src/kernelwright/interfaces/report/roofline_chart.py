@@ -140,17 +140,12 @@ def _roof(x: Scale, y: Scale, bandwidth: float, peak: float | None, class_: str)
 
 
 def _roof_name(x: Scale, y: Scale, bandwidth: float, words: str) -> Markup:
-    """Along the slope, at its middle, to the left of it."""
+    """Right below the slope, where it has left the edge: the line rises away from the text."""
     if not (math.isfinite(bandwidth) and bandwidth > 0):
         return Markup("")
     first, ridge = _visible_slope(x, y, bandwidth, None)
-    middle = math.sqrt(first) * math.sqrt(min(ridge, first * 50))
-    text = f"{words} {digits(bandwidth)} GB/s"
-    room = 6.2 * len(text)
-    left = x(middle) - 8
-    if left - room < x.start:
-        return label(text, x(middle) + 10, y(bandwidth * middle) + 12, class_="label roof-name")
-    return label(text, left, y(bandwidth * middle), anchor="end", class_="label roof-name")
+    place = first * min((ridge / first) ** 0.25, 6.0)
+    return label(words, x(place) + 12, y(bandwidth * place) + 12, class_="label roof-name")
 
 
 def _peak_name(x: Scale, y: Scale, peak: float | None, dtype: str) -> Markup:

@@ -64,7 +64,8 @@ def _language(name: str, candidate: Candidate) -> Language:
 
 
 def _file(name: str, text: str, language: Language) -> File:
-    return File(name, line_numbers(text), coloured(text, language))
+    shown = text.rstrip("\n")
+    return File(name, line_numbers(shown), coloured(shown, language))
 
 
 def _steps(candidate: Candidate) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def _reasons(attempts: Sequence[LedgerAttempt]) -> tuple[Reason, ...]:
     for attempt in attempts:
         evaluation = attempt.evaluation
         text = evaluation.untimed if isinstance(evaluation, Passed) else evaluation.reason
-        shown = one_line(text, 500)
+        shown = one_line(text, 320)
         if shown and shown not in different:
             log = clean(evaluation.log, 6000) if isinstance(evaluation, BuildFailed) else ""
             stage = "" if isinstance(evaluation, Passed) else str(evaluation.stage)

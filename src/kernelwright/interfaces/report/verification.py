@@ -67,7 +67,7 @@ def matrix(checks: Sequence[Check]) -> Matrix:
     rows = [_row(name, found, distributions) for name, found in grouped.items()]
     return Matrix(
         distributions=tuple(one_line(d, 40) for d in distributions),
-        rows=tuple(sorted(rows, key=lambda row: row.hidden)),
+        rows=tuple(sorted(rows, key=lambda row: (row.hidden, row.workload if row.hidden else ""))),
         checks=len(checks),
         hidden_checks=sum(c.hidden for c in checks),
         hidden_workloads=len({c.workload for c in checks if c.hidden}),
