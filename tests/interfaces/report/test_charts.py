@@ -13,7 +13,8 @@ from synthetic_run import DEVICE, RUN, attempt, candidate, failures, passed, spe
 
 from kernelwright.archive.records import LedgerFinalist
 from kernelwright.core.dtypes import DType
-from kernelwright.interfaces.report.plotting import Scale, linear_ticks, log_domain, log_ticks
+from kernelwright.interfaces.report.kinds import KINDS
+from kernelwright.interfaces.report.plotting import Scale, linear_ticks, log_domain, log_ticks, marker
 from kernelwright.interfaces.report.progress_chart import progress_chart
 from kernelwright.interfaces.report.roofline_chart import Point, best_points, roofline_chart
 
@@ -115,6 +116,15 @@ def test_points_are_operations_over_time_and_bytes():
     assert kernels[0].gflops == pytest.approx(first.operations / (middle * 1e-6) / 1e9)
     assert kernels[0].intensity == pytest.approx(first.operations / first.moved_bytes)
     assert kernels[0].gflops == pytest.approx(2 * baselines[0].gflops)
+
+
+def test_outcomes_differ_by_shape():
+    shapes = [kind.shape for kind in KINDS.values()]
+    assert len(set(shapes)) == len(shapes)
+    drawn = {
+        shape: str(marker(shape, 10.0, 10.0, 4.0, "quiet")).split(">", 1)[1] for shape in shapes if shape != "ring"
+    }
+    assert len(set(drawn.values())) == len(drawn)
 
 
 def test_better_stands_higher_and_failures_lowest():

@@ -251,6 +251,15 @@ def test_damaged_files_are_told(tmp_path):
     assert "Line 3 of attempts.jsonl is damaged" in outcome and "result.json is damaged" in outcome
 
 
+def test_the_second_measurement_survives_a_damaged_attempt(tmp_path):
+    folder = full_run(tmp_path / "run")
+    lines = (folder / "attempts.jsonl").read_bytes().splitlines()
+    (folder / "attempts.jsonl").write_bytes(b"\n".join([*lines[:-1], b"{}", b""]))
+    page = page_of(folder)
+    assert "2.60×" in page.section("outcome") and "is damaged" in page.section("outcome")
+    assert "The line of the best candidate is damaged" in page.section("origin")
+
+
 def test_an_interrupted_run_says_so(tmp_path):
     made = evolution()
     folder = write(

@@ -16,7 +16,7 @@ class Kind:
     shape: str
     """A shape of `plotting.marker`."""
     tone: str
-    """A colour of the style sheet: `good`, `even`, `slow`, `bad`, `quiet`."""
+    """A colour of the style sheet: `good`, `even`, `slow`, `bad`, `quiet`. Kinds share colours but no shape."""
     timed: bool = False
 
 
@@ -33,7 +33,7 @@ KINDS = {
         Kind("crashed", "crashed", "plus", "bad"),
         Kind("timed_out", "over a limit", "hourglass", "bad"),
         Kind("invalid", "not a candidate", "bar", "bad"),
-        Kind("judge_error", "judge failed", "ring", "bad"),
+        Kind("judge_error", "judge failed", "asterisk", "bad"),
     )
 }
 

@@ -114,6 +114,7 @@ _STROKES: dict[str, tuple[tuple[tuple[float, float], tuple[float, float]], ...]]
     "cross": (((-0.9, -0.9), (0.9, 0.9)), ((-0.9, 0.9), (0.9, -0.9))),
     "plus": (((0, -1.1), (0, 1.1)), ((-1.1, 0), (1.1, 0))),
     "bar": (((-1.0, 0), (1.0, 0)),),
+    "asterisk": (((0, -1.1), (0, 1.1)), ((-0.95, -0.55), (0.95, 0.55)), ((-0.95, 0.55), (0.95, -0.55))),
     "barred": (((-0.7, 0.7), (0.7, -0.7)),),
 }
 _STAR = tuple((r * math.sin(math.pi * n / 5), -r * math.cos(math.pi * n / 5)) for n, r in enumerate((1.6, 0.7) * 5))

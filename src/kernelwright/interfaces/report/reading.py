@@ -55,23 +55,28 @@ class RunRecords:
 
     @cached_property
     def best(self) -> LedgerAttempt | None:
-        """The attempt that made the best candidate; without a result, the best so far."""
+        """The attempt that made the best candidate; without a result, the best so far. None where its line is damaged."""
         if self.result is not None:
             return self.by_candidate.get(self.result.best or "")
         timed = [a for a in self.attempts if lower_speedup(a.evaluation) is not None]
         return max(timed, key=lambda a: lower_speedup(a.evaluation) or 0.0, default=None)
 
+    @property
+    def best_id(self) -> str:
+        """Id of the best candidate; empty where there is none."""
+        if self.result is not None:
+            return self.result.best or ""
+        return self.best.evaluation.candidate if self.best else ""
+
     @cached_property
     def best_evaluation(self) -> Evaluation | None:
         """The verdict that counts: the second measurement where there is one."""
-        if self.best is None:
-            return None
-        return self.measured_again.get(self.best.evaluation.candidate, self.best.evaluation)
+        return self.measured_again.get(self.best_id, self.best.evaluation if self.best else None)
 
     @cached_property
     def best_is_measured_again(self) -> bool:
         """Whether `best_evaluation` is a second measurement."""
-        return self.best is not None and self.best.evaluation.candidate in self.measured_again
+        return self.best_id in self.measured_again
 
     @cached_property
     def seconds(self) -> float | None:
