@@ -10,6 +10,7 @@ import statistics
 import pytest
 from reading_pages import Page
 from synthetic_run import (
+    CHECKS,
     DEVICE,
     KERNEL,
     REFERENCE,
@@ -111,6 +112,27 @@ def test_the_workload_table_shows_the_records(page, full):
 def _microseconds(text):
     number, unit = text.split()
     return float(number.replace(",", "")) * {"µs": 1, "ms": 1e3, "s": 1e6}[unit]
+
+
+def test_the_second_measurements_stand_beside_the_first(page, full):
+    first = {a.candidate.id: a for a in RunFolder(full).attempts()}
+    rows = [r for r in page.rows if r and r[0].startswith("#") and len(r) == 6]
+    again = RunFolder(full).finalists()
+    assert len(rows) == len(again) == 2
+    for row, finalist in zip(rows, again, strict=True):
+        attempt = first[finalist.candidate]
+        assert row[0].split()[0] == f"#{attempt.index}"
+        assert row[2] == f"{attempt.evaluation.speed.speedup:.2f}×"
+        assert row[3] == f"{finalist.evaluation.speed.speedup:.2f}×"
+    assert "the best" in rows[0][0] and "the best" not in rows[1][0]
+
+
+def test_a_specialised_kernel_is_no_general_one(tmp_path):
+    made = candidate()
+    verdict = passed(made, 1.5).replace(specialised=True, checks=(CHECKS[0],))
+    page = page_of(write(tmp_path / "run", [attempt(1, made, verdict)]))
+    assert "only for the task's own sizes" in page.section("outcome")
+    assert "none of them on a shape hidden from proposers" in page.section("checks")
 
 
 def test_the_baselines_say_which_modes_failed(page):

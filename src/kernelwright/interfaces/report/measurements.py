@@ -1,4 +1,4 @@
-"""Tables of times: the timed workloads, the baselines, and every attempt."""
+"""Tables of times: the timed workloads, the baselines, the finalists, and every attempt."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from kernelwright.archive.records import LedgerAttempt
 from kernelwright.interfaces.report.figures import byte_count, interval, microseconds, one_line, percent, times
 from kernelwright.interfaces.report.kinds import Kind, kind_of
 from kernelwright.interfaces.report.progress_chart import speed_of
+from kernelwright.interfaces.report.reading import RunRecords
 from kernelwright.interfaces.wording import BASELINE_WORDS
-from kernelwright.judge.evaluation import BaselineTiming, Speed, WorkloadTiming
+from kernelwright.judge.evaluation import BaselineTiming, Evaluation, Speed, WorkloadTiming
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,20 @@ class BaselineRow:
     workload: str
     cells: tuple[tuple[str, str, bool], ...]
     """For each mode: time, why it failed, whether it is the fastest."""
+
+
+@dataclass(frozen=True)
+class FinalistRow:
+    """One candidate that was measured again."""
+
+    index: str
+    kind: Kind
+    first: str
+    """Speedup in the search."""
+    again: str
+    interval: str
+    fraction: str
+    is_best: bool
 
 
 @dataclass(frozen=True)
@@ -121,6 +136,25 @@ def _baseline_cell(timing: BaselineTiming | None, fastest: float | None) -> tupl
     if timing.median_us is None:
         return "failed", one_line(timing.failure, 400), False
     return microseconds(timing.median_us), "", timing.median_us == fastest
+
+
+def finalist_rows(run: RunRecords) -> list[FinalistRow]:
+    """The second measurements, in the order of the search's own ranking."""
+    return [_finalist(run, candidate, evaluation) for candidate, evaluation in run.measured_again.items()]
+
+
+def _finalist(run: RunRecords, candidate: str, evaluation: Evaluation) -> FinalistRow:
+    attempt = run.by_candidate.get(candidate)
+    first, again = speed_of(attempt.evaluation) if attempt else None, speed_of(evaluation)
+    return FinalistRow(
+        index=f"#{attempt.index}" if attempt else candidate[:8],
+        kind=kind_of(evaluation),
+        first=times(first.speedup if first else None),
+        again=times(again.speedup if again else None),
+        interval=interval(again.speedup_ci if again else None),
+        fraction=percent(again.roofline_fraction if again else None),
+        is_best=candidate == run.best_id,
+    )
 
 
 def attempt_rows(attempts: Sequence[LedgerAttempt]) -> list[AttemptRow]:

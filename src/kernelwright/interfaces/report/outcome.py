@@ -9,6 +9,7 @@ from kernelwright.interfaces.report.kinds import kind_of
 from kernelwright.interfaces.report.progress_chart import speed_of
 from kernelwright.interfaces.report.reading import RunRecords
 from kernelwright.interfaces.wording import BASELINE_WORDS, baseline_of
+from kernelwright.judge.evaluation import Passed
 
 _STOPPED = {
     "evaluations": "its evaluations were spent",
@@ -55,7 +56,7 @@ def head(run: RunRecords) -> Head:
         outcome=outcome,
         sentence=_sentence(run),
         figures=(_speedup(run), _roofline(run), _evaluations(run), _time(run)),
-        warnings=(*_state(run), *run.problems),
+        warnings=(*_state(run), *_limits(run), *run.problems),
     )
 
 
@@ -76,6 +77,12 @@ def _state(run: RunRecords) -> tuple[str, ...]:
         )
     if run.result.stop_reason == "interrupted":
         return ("This run was interrupted. Everything up to then is kept, and --resume continues it.",)
+    return ()
+
+
+def _limits(run: RunRecords) -> tuple[str, ...]:
+    if isinstance(run.best_evaluation, Passed) and run.best_evaluation.specialised:
+        return ("The best candidate works only for the task's own sizes; it refuses all others.",)
     return ()
 
 

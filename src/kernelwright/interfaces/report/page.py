@@ -19,7 +19,7 @@ from kernelwright.core.dtypes import DType
 from kernelwright.core.errors import EnvironmentProblem
 from kernelwright.interfaces.report import measurements, surroundings, tried
 from kernelwright.interfaces.report.ancestry import lineage
-from kernelwright.interfaces.report.figures import digits, one_line
+from kernelwright.interfaces.report.figures import count, digits, one_line
 from kernelwright.interfaces.report.kinds import KINDS, kind_of
 from kernelwright.interfaces.report.outcome import head
 from kernelwright.interfaces.report.parameters import known_parameters
@@ -124,6 +124,7 @@ def _view(run: RunRecords) -> dict[str, Any]:
         "unplotted": speed is not None and any(w.operations <= 0 for w in speed.workloads),
         "workloads": measurements.workload_rows(speed) if speed else [],
         "measured_again": run.best_is_measured_again,
+        "finalists": measurements.finalist_rows(run),
         "modes": measurements.baseline_modes(baselines),
         "baselines": measurements.baseline_rows(baselines),
         "columns": columns(run),
@@ -139,7 +140,8 @@ def _view(run: RunRecords) -> dict[str, Any]:
         "screened": tried.screened(run.steps),
         "broken_steps": tried.broken_steps(run.steps),
         "attempts": measurements.attempt_rows(run.attempts[:ATTEMPTS_SHOWN]),
-        "attempts_total": len(run.attempts),
+        "attempts_total": count(len(run.attempts), "attempt"),
+        "attempts_left_out": max(len(run.attempts) - ATTEMPTS_SHOWN, 0),
         "task_notes": [one_line(note, 600) for note in task.notes],
         "task_facts": surroundings.task_facts(task),
         "device_facts": surroundings.device_facts(device),

@@ -48,10 +48,14 @@ class Matrix:
     @property
     def summary(self) -> str:
         """One sentence."""
+        hidden = (
+            f"{self.hidden_checks} of them on {count(self.hidden_workloads, 'shape')} that no proposer ever saw"
+            if self.hidden_workloads
+            else "none of them on a shape hidden from proposers"
+        )
         said = (
             f"{count(self.checks, 'comparison')} with the fp64 oracle over {count(len(self.rows), 'shape')} and"
-            f" {count(len(self.distributions), 'distribution')}; {self.hidden_checks} of them on"
-            f" {count(self.hidden_workloads, 'shape')} that no proposer ever saw."
+            f" {count(len(self.distributions), 'distribution')}; {hidden}."
         )
         failed = f" {self.failed} failed." if self.failed else " All passed."
         worst = f" The largest error used {digits(self.worst, 2)} of what is allowed." if self.worst is not None else ""
