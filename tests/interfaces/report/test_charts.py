@@ -7,7 +7,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from synthetic_run import DEVICE, RUN, attempt, candidate, failures, passed, speed
 
@@ -157,6 +157,8 @@ def test_log_ticks_are_few_and_inside(low, ratio, about):
 
 
 @given(st.lists(ANY), st.lists(ANY, max_size=3))
+@example([], [1.6e307])
+@example([5e-324], [])
 def test_a_domain_holds_every_usable_value(values, around):
     low, high = log_domain(values, around=around)
     assert 0 < low < high < math.inf

@@ -65,9 +65,7 @@ def log_ticks(low: float, high: float, about: int = 5) -> list[float]:
 def log_domain(values: Iterable[float], *, around: Iterable[float] = (), margin: float = 0.06) -> tuple[float, float]:
     """The range of a logarithmic axis: all positive finite values, and `around`, with some air."""
     usable = [v for v in (*values, *around) if math.isfinite(v) and v > 0] or [1.0]
-    low = max(math.log10(min(usable)), -_EXTREME)
-    high = min(math.log10(max(usable)), _EXTREME)
-    low, high = min(low, high), max(low, high)
+    low, high = (min(max(math.log10(end), -_EXTREME), _EXTREME) for end in (min(usable), max(usable)))
     air = min(max((high - low) * margin, 0.06), 5.0)
     return 10.0 ** (low - air), 10.0 ** (high + air)
 
