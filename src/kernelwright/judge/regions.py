@@ -71,6 +71,10 @@ def layout(tensors: Sequence[tuple[tuple[int, ...], DType]]) -> Layout:
     return Layout(tuple(slots), place)
 
 
+_MADV_POPULATE_READ = 22
+"""Of linux/mman.h; Python has no name for it yet."""
+
+
 class Region:
     """A mapped anonymous file with a layout."""
 
@@ -85,6 +89,13 @@ class Region:
         flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
         self.memory = mmap.mmap(self.descriptor, placed.size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         self.bytes: Bytes = np.frombuffer(self.memory, np.uint8)
+
+    def populate(self) -> None:
+        """Map every page for reading now, so that no later read pays for a page fault."""
+        try:
+            self.memory.madvise(_MADV_POPULATE_READ)
+        except OSError:  # a kernel before 5.14
+            self.bytes[:: mmap.PAGESIZE].max()
 
     def array(self, index: int) -> NDArray[Any]:
         """Storage of one tensor, over the shared memory."""

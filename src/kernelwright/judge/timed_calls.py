@@ -41,6 +41,7 @@ def ring_of(task: Task, axes: dict[str, int], slots: int, descriptor: int) -> li
     specs = [(spec.shape(axes), spec.dtype) for spec in task.kernel_inputs]
     region = Region(layout(specs * slots), descriptor, private=True)
     region.close()
+    region.populate()
     arrays = region.arrays()
     width = len(specs)
     return [
