@@ -57,6 +57,10 @@ TABLE = {
     "stack": (lambda x, y: torch.stack([x, y, x + y], 1), [X, X], False),
     "chunk": (lambda x: (lambda a, b: a * torch.sigmoid(b))(*x.chunk(2, -1)), ["float32[B, 32]"], False),
     "roll": (lambda x: torch.roll(x, 3, 1), ["float32[B, 48]"], False),
+    "roll_both": (lambda x: torch.roll(x, (1, 2), (0, 1)), [X], True),
+    "single_column": (
+        lambda x, w: (lambda y: (y.amax(1, keepdim=True), y.argmax(1), F.gelu(y.logsumexp(1, keepdim=True)) + x, y.mean((0, 1))))(
+            (x @ w).sum(1, keepdim=True)), [X, "float32[N, K]"], False),
     "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), ["float32[B, 8, H, W]"], False),
     "repeat": (lambda x: x.repeat(2, 1) + 1, [X], False),
     # reductions

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kernelwright.agents.drafter.codegen.loops import Scratch, indented
 from kernelwright.agents.drafter.codegen.preamble import preamble_for
 from kernelwright.agents.drafter.fusion import Kernel, OpaqueKernel, Planner
-from kernelwright.agents.drafter.index import Atom, Expr, render, size, to_dim
+from kernelwright.agents.drafter.index import ZERO, Atom, Expr, coefficient, render, to_dim
 from kernelwright.agents.drafter.values import LibraryCall, Program, Stored, Value, display_name
 from kernelwright.core.dtypes import DType
 from kernelwright.platforms.candidates import BufferSpec, ConstantBuffer, KernelStep, LibraryStep, Plan, Step
@@ -154,7 +154,7 @@ class Assembly:
     def _entry(self, segment: Segment, write: KernelWriter) -> list[str]:
         used = {"inputs", "outputs", "threads", "thread", "workspace", "begin", "end", "block", "u", "lanes", "step",
                 "W", "U", "whole", "lane_of", "read", "write", "keep", "lane", "block_begin", "t", "scratch"}  # fmt: skip
-        axes = _Axes(segment, used, self.name)
+        axes = _Axes(segment, used, self._stored())
         pointers: dict[int, str] = {}
         head: list[str] = []
         for kind, values in (("inputs", segment.inputs), ("outputs", segment.outputs)):
@@ -210,29 +210,63 @@ class Assembly:
 
 
 class _Axes:
-    """Sizes of a segment: read from the shapes of its tensors, and checked against all of them."""
+    """Sizes of a segment: read from the shapes of its tensors, and checked against all of them.
 
-    def __init__(self, segment: Segment, used: set[str], name: Callable[[Value], str]) -> None:
-        self.tensors = [("inputs", i, v) for i, v in enumerate(segment.inputs)]
-        self.tensors += [("outputs", i, v) for i, v in enumerate(segment.outputs)]
+    A size that these tensors show only inside an expression is solved for where the expression is linear in it; else
+    a tensor of the program that shows it joins the inputs for its shape alone.
+    """
+
+    def __init__(self, segment: Segment, used: set[str], inputs: Sequence[Value]) -> None:
+        self.segment, self.used, self.others = segment, used, list(inputs)
         self.names: dict[str, str] = {}
         self.origin: dict[str, str] = {}
-        for kind, position, value in self.tensors:
-            for axis, extent in enumerate(value.shape):
-                found = _solved(extent)
-                if found is None or found[0] in self.names:
-                    continue
-                self.names[found[0]] = _unused(f"n_{found[0]}", used)
-                divisor = "" if found[1] == 1 else f" / {found[1]}"
-                self.origin[found[0]] = f"{kind}[{position}].shape[{axis}]{divisor}"
+        self._read()
+
+    @property
+    def tensors(self) -> list[tuple[str, int, Value]]:
+        """All tensors of the segment with their places in the entry's arguments."""
+        given = [("inputs", i, v) for i, v in enumerate(self.segment.inputs)]
+        return [*given, *(("outputs", i, v) for i, v in enumerate(self.segment.outputs))]
+
+    def _read(self) -> None:
+        """Solve for as many sizes as the tensors allow: those that stand alone first."""
+        extents = [
+            (f"{kind}[{position}].shape[{axis}]", extent)
+            for kind, position, value in self.tensors
+            for axis, extent in enumerate(value.shape)
+        ]
+        waiting = sorted(extents, key=lambda shown: _length(shown[1]))
+        progress = True
+        while progress:
+            progress = False
+            for place, extent in waiting:
+                found = _solved(extent, set(self.names))
+                if found is not None:
+                    axis, rest, divisor = found
+                    shifted = (
+                        place if rest == ZERO else f"({place} + {self.expression(rest * -1)})".replace("+ -", "- ")
+                    )
+                    self.names[axis] = _unused(f"n_{axis}", self.used)
+                    self.origin[axis] = shifted if divisor == 1 else f"{shifted} / {divisor}"
+                    progress = True
 
     def text(self, atom: Atom) -> str:
         """A size atom as text."""
-        if atom.kind == "size":
-            if atom.name not in self.names:
-                raise ValueError(f"no tensor shows the size of {atom.name}")
-            return self.names[atom.name]
-        raise ValueError(f"not a size: {atom.key}")
+        if atom.kind != "size":
+            raise ValueError(f"not a size: {atom.key}")
+        if atom.name not in self.names:
+            self._borrow(atom.name)
+        return self.names[atom.name]
+
+    def _borrow(self, axis: str) -> None:
+        known = set(self.names)
+        for value in self.others:
+            found = [f for e in value.shape if (f := _solved(e, known)) is not None]
+            if value not in self.segment.inputs and any(f[0] == axis for f in found):
+                self.segment.inputs.append(value)
+                self._read()
+                return
+        raise ValueError(f"no tensor shows the size of {axis}")
 
     def expression(self, expression: Expr) -> str:
         """A size as text."""
@@ -261,13 +295,28 @@ class _Axes:
 _DTYPE_NAMES: Mapping[DType, str] = {d: f"KW_{d.name}" for d in DType}
 
 
-def _solved(extent: Expr) -> tuple[str, int] | None:
-    if len(extent.terms) != 1:
+def _plain(extent: Expr) -> Expr:
+    """The sum inside a size that is kept whole."""
+    atom = extent.single
+    return atom.args[0] if atom is not None and atom.kind == "dim" else extent
+
+
+def _length(extent: Expr) -> int:
+    return len(_plain(extent).terms)
+
+
+def _solved(extent: Expr, known: set[str]) -> tuple[str, Expr, int] | None:
+    """`(axis, rest, divisor)` with extent = axis * divisor + rest, where just one axis in it is not known yet."""
+    inside = _plain(extent)
+    unknown = {a for a in inside.atoms() if a.kind == "size" and a.name not in known}
+    if len(unknown) != 1:
         return None
-    ((monomial, coefficient),) = extent.terms.items()
-    if len(monomial) == 1 and monomial[0].kind == "size" and coefficient > 0:
-        return monomial[0].name, coefficient
-    return None
+    (atom,) = unknown
+    factor = coefficient(inside, atom)
+    divisor = None if factor is None else factor.constant
+    if divisor is None or divisor <= 0:
+        return None
+    return atom.name, inside - Expr({(atom,): divisor}), divisor
 
 
 def _bytes(scratch: Scratch, axes: _Axes) -> str:
@@ -297,73 +346,14 @@ def _unused(name: str, used: set[str]) -> str:
     return candidate
 
 
-_RESERVED = frozenset(
-    [
-        "alignas",
-        "auto",
-        "bool",
-        "break",
-        "case",
-        "char",
-        "class",
-        "const",
-        "continue",
-        "default",
-        "delete",
-        "do",
-        "double",
-        "else",
-        "enum",
-        "extern",
-        "false",
-        "float",
-        "for",
-        "goto",
-        "if",
-        "inline",
-        "int",
-        "long",
-        "mutable",
-        "namespace",
-        "new",
-        "operator",
-        "private",
-        "public",
-        "register",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "struct",
-        "switch",
-        "template",
-        "this",
-        "throw",
-        "true",
-        "try",
-        "typedef",
-        "union",
-        "unsigned",
-        "using",
-        "virtual",
-        "void",
-        "volatile",
-        "while",
-        "and",
-        "or",
-        "not",
-        "xor",
-        "kw",
-        "count",
-        "smaller",
-        "larger",
-        "sweep",
-        "prefix",
-        "last",
-        "better",
-    ]
-)
+_WORDS = """
+    alignas auto bool break case char class const continue default delete do double else enum extern
+    false float for goto if inline int long mutable namespace new operator private public register
+    return short signed sizeof static struct switch template this throw true try typedef union unsigned
+    using virtual void volatile while and or not xor kw count smaller larger sweep prefix last better
+"""
+_RESERVED = frozenset(_WORDS.split())
+"""Words of C++ and of the preamble."""
 
 
 def _kernels(part: Segment | OpaqueKernel) -> list[Kernel]:
@@ -395,10 +385,3 @@ def _renamed(arg: Arg, names: Mapping[str, str]) -> Arg:
     if isinstance(arg, ListArg):
         return ListArg(items=tuple(_renamed(i, names) for i in arg.items))
     return arg
-
-
-def sizes_known(graph: Graph) -> bool:
-    """Whether each axis shows in some input's shape."""
-    shown = {found[0] for spec in graph.inputs for d in spec.dims if (found := _solved(size(d))) is not None}
-    mentioned = {a.name for spec in graph.inputs for d in spec.dims for a in size(d).atoms() if a.kind == "size"}
-    return mentioned <= shown

@@ -251,6 +251,11 @@ def _within(expression: Expr, limit: Expr) -> bool:
     return top is not None and _nonnegative(limit - 1 - top)
 
 
+def _surely_below(expression: Expr, limit: Expr) -> bool:
+    """Whether 0 <= expression < limit for all sizes of at least one, as of `B - 1` and `B`."""
+    return _nonnegative(expression) and _nonnegative(limit - 1 - expression)
+
+
 def floordiv(expression: Expr, divisor: Expr | int) -> Expr:
     """`expression // divisor` for a positive divisor, simplified."""
     divisor = as_expr(divisor)
@@ -258,6 +263,8 @@ def floordiv(expression: Expr, divisor: Expr | int) -> Expr:
         return expression
     if expression.constant is not None and divisor.constant is not None:
         return as_expr(expression.constant // divisor.constant)
+    if _surely_below(expression, divisor):
+        return ZERO
     quotient, rest = _split(expression, divisor)
     if rest == ZERO or _within(rest, divisor):
         return quotient
@@ -271,6 +278,8 @@ def modulo(expression: Expr, divisor: Expr | int) -> Expr:
         return ZERO
     if expression.constant is not None and divisor.constant is not None:
         return as_expr(expression.constant % divisor.constant)
+    if _surely_below(expression, divisor):
+        return expression
     _, rest = _split(expression, divisor)
     if rest == ZERO or _within(rest, divisor):
         return rest
@@ -404,6 +413,10 @@ def _atom_text(atom: Atom, leaf: Callable[[Atom], str], floor: str) -> str:
     if atom.kind == "dim":
         return f"({render(atom.args[0], leaf, floor=floor)})"
     first, second = (render(a, leaf, floor=floor) for a in atom.args)
+    if floor == "/" and atom.kind in ("floordiv", "mod") and not _nonnegative(atom.args[0]):
+        # C rounds quotients towards zero.
+        name = "floor_divide" if atom.kind == "floordiv" else "remainder_int"
+        return f"{name}<int64_t>({first}, {second})"
     if atom.kind == "floordiv":
         return f"(({first}) {floor} ({second}))"
     if atom.kind == "mod":

@@ -86,14 +86,14 @@ template <class V> KW_INLINE kw::lane<V> lane_of(V v, int64_t lane) {
     else return v[lane];
 }
 """,
-    "floor_divide(": """\
+    "floor_divide": """\
 // Integer quotient, rounded down.
 template <class V> KW_INLINE V floor_divide(V a, V b) {
     V q = a / b;
     return kw::select((a % b != 0) && ((a < 0) != (b < 0)), V(q - 1), q);
 }
 """,
-    "remainder_int(": """\
+    "remainder_int": """\
 // Integer remainder with the sign of the divisor.
 template <class V> KW_INLINE V remainder_int(V a, V b) {
     V r = a % b;

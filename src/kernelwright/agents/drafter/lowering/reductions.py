@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kernelwright.agents.drafter.index import ONE, Atom, Expr, product
 from kernelwright.agents.drafter.lowering.pointwise import Formula
-from kernelwright.agents.drafter.lowering.registry import Builder, Unsupported, lowers, viewed
+from kernelwright.agents.drafter.lowering.registry import Builder, Unsupported, broadcast, lowers, viewed
 from kernelwright.agents.drafter.lowering.views import reshaped
 from kernelwright.agents.drafter.values import (
     Access,
@@ -26,6 +26,8 @@ from kernelwright.tasks.graph import LiteralArg, Node
 
 def reduced(builder: Builder, kind: ReduceKind, tensor: Tensor, axes: Sequence[int], dtype: DType) -> Tensor:
     """`tensor` combined over `axes`, which vanish from the shape."""
+    if any(tensor.shape[a] == ONE for a in axes):
+        return _reduced_wide(builder, kind, tensor, axes, dtype)
     kept = [a for a in range(len(tensor.shape)) if a not in axes]
     shape = tuple(tensor.shape[a] for a in kept)
     ranges = tuple(tensor.shape[a] for a in axes)
@@ -44,6 +46,18 @@ def reduced(builder: Builder, kind: ReduceKind, tensor: Tensor, axes: Sequence[i
     operand = viewed(tensor, tensor.shape, positions).access
     name = builder.fresh(kind)
     return whole(Reduce(name, dtype, shape, kind, operand, ranges, tuple(layout)))
+
+
+def _reduced_wide(builder: Builder, kind: ReduceKind, tensor: Tensor, axes: Sequence[int], dtype: DType) -> Tensor:
+    """A reduction some of whose axes have one element, which need no loop."""
+    left = [a for a in range(len(tensor.shape)) if a not in axes or tensor.shape[a] != ONE]
+    flat = reshaped(tensor, tuple(tensor.shape[a] for a in left))
+    wide = [place for place, a in enumerate(left) if a in axes]
+    if wide:
+        return reduced(builder, kind, flat, wide, dtype)
+    if kind in ("argmax", "argmin"):
+        return broadcast(builder.scalar(0, dtype), flat.shape)
+    return builder.cast(flat, dtype)
 
 
 def kept_dims(tensor: Tensor, axes: Sequence[int]) -> Tensor:
