@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from kernelwright.agents import finalists as ending
-from kernelwright.agents.drafter.coverage import uncovered
+from kernelwright.agents.drafter.coverage import uncovered, undrafted
 from kernelwright.agents.events import (
     AttemptJudged,
     BaselinesMeasured,
@@ -117,6 +117,8 @@ class Search:
             self._uncovered = uncovered(traced)
             if self._uncovered:
                 self._emit(Note(text=f"left to the library, since no kernel covers it: {', '.join(self._uncovered)}"))
+            for reason in undrafted(self._session.task, traced, self._session.device):
+                self._emit(Note(text=f"the drafter dropped a {reason}"))
         self._around = Surroundings(
             task=self._session.task,
             device=self._session.device,

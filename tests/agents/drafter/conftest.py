@@ -123,12 +123,12 @@ class Case:
     ) -> Callable[..., tuple[torch.Tensor, ...]]:
         built = build(candidate.sources, options=options, device=self.device)
         assert isinstance(built, Built), built.reason + built.log
-        outputs = []
-        for i, name in enumerate(self.graph.outputs):
-            made = [o for n in self.graph.nodes for o in n.outputs] + list(self.graph.inputs)
-            spec = next(o for o in made if o.name == name)
-            outputs.append({"name": f"{name}" if name not in {s.name for s in self.specs} else f"y{i}",
-                            "dtype": spec.dtype.value, "dims": list(spec.dims)})  # fmt: skip
+        made = [o for n in self.graph.nodes for o in n.outputs] + list(self.graph.inputs)
+        specs = [next(o for o in made if o.name == name) for name in self.graph.outputs]
+        outputs = [
+            {"name": output.name, "dtype": spec.dtype.value, "dims": list(spec.dims)}
+            for output, spec in zip(self.task.outputs, specs, strict=True)
+        ]
         inputs = [{"name": s.name, "dtype": s.dtype.value, "dims": list(s.dims)} for s in self.specs]
         return CompiledPlan(
             str(built.path), candidate.plan.model_dump(mode="json"), inputs, outputs, candidate.threads or 2

@@ -7,7 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from kernelwright.agents.drafter.coverage import undrafted
 from kernelwright.agents.drafter.index import as_expr, modulo, render, size
+from kernelwright.agents.drafter.templates import DraftTemplate
+from kernelwright.platforms.candidates import Candidate
 from kernelwright.platforms.device import Device
 
 M, W = "float32[B, 6, H, W]", "float32[8, 6, 3, 3]"
@@ -57,3 +60,32 @@ def test_remainders_round_down_as_torch_rolls() -> None:
     text = render(modulo(n - 2, n), lambda atom: "7")
     assert text == "remainder_int<int64_t>(-2, 7)"
     assert render(modulo(as_expr(-2), as_expr(7)), lambda atom: "") == "5"
+
+
+def test_results_that_no_kernel_makes_come_from_the_library(device: Device, bench) -> None:
+    case = bench(lambda x: F.max_pool2d(x.exp(), 2, return_indices=True), [M], device)
+    candidate = case.candidate()
+    assert candidate.origin.left_to_library == ("aten.max_pool2d_with_indices.default: no kernel makes its result 2",)
+    case.check(case.compiled(candidate), case.inputs({"B": 3, "H": 9, "W": 8}))
+
+
+def test_steps_end_in_the_outputs_of_the_task(device: Device, bench) -> None:
+    case = bench(lambda x, w: (lambda y: (y, torch.relu(y)))(F.conv2d(x, w)), [M, W], device)
+    plan = case.candidate().plan
+    made = [name for step in plan.steps for name in step.outputs]
+    assert made == ["y0", "y1"]
+    case.check(case.compiled(case.candidate()), case.inputs({"B": 2, "H": 9, "W": 8}))
+
+
+def test_a_template_that_cannot_be_printed_is_dropped_with_its_reason(device: Device, bench, monkeypatch) -> None:
+    case = bench(lambda x: F.softmax(x, -1), ["float32[B, N]"], device)
+    whole = DraftTemplate.render
+
+    def render(self: DraftTemplate, values: dict[str, object]) -> Candidate:
+        if self.space.template == "fused":
+            raise ValueError("no place for it")
+        return whole(self, values)
+
+    monkeypatch.setattr(DraftTemplate, "render", render)
+    assert [t.space.template for t in case.templates()] == ["split"]
+    assert undrafted(case.task, case.graph, device) == ("template fused: no place for it",)

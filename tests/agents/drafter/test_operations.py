@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -26,6 +28,10 @@ TABLE = {
                    F.elu(x), F.selu(x), F.celu(x, 0.5), F.mish(x), F.softplus(x), F.hardswish(x), F.hardsigmoid(x),
                    F.hardtanh(x, -0.5, 0.7), F.logsigmoid(x), F.softsign(x), F.hardshrink(x), F.softshrink(x),
                    F.threshold(x, 0.1, 2.0), F.tanhshrink(x)), [X], True),
+    "inverse_hyperbolic": (
+        lambda x: (torch.asinh(x), torch.asinh(x * 1e15), torch.asinh(x * 1e-6), torch.acosh(x.abs() + 1),
+                   torch.acosh(x * 1e12), torch.acosh(x), torch.hypot(x * 1e25, x.flip(1) * 1e25),
+                   torch.hypot(x / 0, x * math.nan)), [X], False),
     "binary": (
         lambda x, y: (x + y, x - 2 * y, x * y, x / (y.abs() + 1), torch.maximum(x, y), torch.minimum(x, y),
                       torch.atan2(x, y), torch.pow(x.abs() + 0.1, y), torch.where(x > y, x, y), torch.lerp(x, y, 0.3),
@@ -38,6 +44,7 @@ TABLE = {
         lambda x, y: (x + y, x * y - 3, torch.div(x, y + 1, rounding_mode="floor"), x % (y + 2), x & y, x | y, x ^ 5, ~x,
                       x.float() / 3, x.sum(1), x.amax(0), x.cumsum(1)), ["int64[B, N]", "int64[B, N]"], True),
     "small_integers": (lambda x, y: (x + y, x * 7, x.sum(), x.float().mean(1)), ["int32[B, N]", "int8[B, N]"], False),
+    "shifts": (lambda x: (x << 2, (x - 3) >> 1), ["int32[B, N]"], False),
     "uint8_image": (lambda x: (x.float() / 255 - 0.5) * 2, ["uint8[B, 3, H, W]"], False),
     "broadcast": (lambda x, w, c: x * w + c, [X, V, "float32[B, 1]"], True),
     "broadcast_channels": (lambda x, w: F.relu(x * w.view(1, -1, 1, 1) + 1), [M, "float32[6]"], False),
@@ -62,6 +69,8 @@ TABLE = {
         lambda x, w: (lambda y: (y.amax(1, keepdim=True), y.argmax(1), F.gelu(y.logsumexp(1, keepdim=True)) + x, y.mean((0, 1))))(
             (x @ w).sum(1, keepdim=True)), [X, "float32[N, K]"], False),
     "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), ["float32[B, 8, H, W]"], False),
+    "diagonals": (lambda x: (x.diagonal() * 2, x.diagonal(1), x.diagonal(-2).sum(), x.trace()), ["float32[16, 14]"], False),
+    "repeated_output": (lambda x: (lambda y: (y, y, x))(x * 2), [X], True),
     "repeat": (lambda x: x.repeat(2, 1) + 1, [X], False),
     # reductions
     "row_reductions": (
@@ -136,6 +145,13 @@ TABLE = {
     "pool_3d": (lambda x: F.max_pool3d(x, 2), ["float32[B, 3, 6, 8, H]"], False),
     "global_pool": (lambda x: F.adaptive_avg_pool2d(x, 1).flatten(1), [M], False),
     "adaptive_pool": (lambda x: F.adaptive_avg_pool2d(x, 4), ["float32[B, 6, 16, 12]"], False),
+    "ceiling_pool": (
+        lambda x: (F.max_pool2d(x, 3, 2, 1, ceil_mode=True), F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+                   F.avg_pool2d(x, 2, 2, ceil_mode=True, count_include_pad=False)), [M], True),
+    "dilated_pool": (lambda x: F.max_pool2d(x, 2, 2, 1, dilation=2), [M], False),
+    "adaptive_max": (lambda x: (F.adaptive_max_pool2d(x, 1), F.adaptive_avg_pool2d(x, 1)), [M], False),
+    "adaptive_uneven": (lambda x: (F.adaptive_avg_pool2d(x, 3), F.adaptive_avg_pool2d(x, (9, 5))), ["float32[B, 6, 7, 10]"], False),
+    "nearest": (lambda x: F.interpolate(x, scale_factor=(1, 3), mode="nearest") * 2, [M], False),
     "pool_of_relu": (lambda x, w: F.max_pool2d(F.relu(x * w.view(1, -1, 1, 1)), 2), [M, "float32[6]"], False),
     # products
     "linear_gelu": (lambda x, w, b: F.gelu(F.linear(x, w, b)), [X, "float32[K, N]", "float32[K]"], True),

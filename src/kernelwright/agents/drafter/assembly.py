@@ -125,7 +125,16 @@ class Assembly:
 
     def name(self, value: Value) -> str:
         """The name of a tensor between steps."""
-        return self.names.setdefault(id(value), value.name.replace(".", "_"))
+        if id(value) not in self.names:
+            self.names[id(value)] = self._unused(value.name.replace(".", "_"))
+        return self.names[id(value)]
+
+    def _unused(self, name: str) -> str:
+        taken = set(self.names.values())
+        found, number = name, 1
+        while found in taken:
+            found, number = f"{name}_{number}", number + 1
+        return found
 
     def _library_step(self, kernel: OpaqueKernel) -> LibraryStep:
         call = kernel.value
@@ -134,7 +143,7 @@ class Assembly:
         tensors = {name: self.name(a.value) for name, a in zip(_value_names(call.node), call.arguments, strict=True)}
         results = tuple(o.name for o in call.node.outputs)
         names = {c.position: self.name(c) for c in self.calls[id(call.node)]}
-        outputs = tuple(names.get(i, name) for i, name in enumerate(results))
+        outputs = tuple(names.get(i) or self._unused(name) for i, name in enumerate(results))
         return LibraryStep(
             op=call.node.op,
             args=tuple(_renamed(a, tensors) for a in call.node.args),

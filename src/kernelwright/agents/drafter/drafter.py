@@ -39,24 +39,24 @@ class Drafter:
             return ()
         found: list[Candidate] = []
         for tries, candidate in enumerate(proposals[operator](made, context, rng)):
-            if candidate.id not in known:
+            if candidate is not None and candidate.id not in known:
                 known.add(candidate.id)
                 found.append(candidate)
             if len(found) >= count or tries >= count * _TRIES_PER_CANDIDATE:
                 break
         return found
 
-    def _draft(self, made: Sequence[DraftTemplate], context: Context, rng: Random) -> Iterator[Candidate]:
+    def _draft(self, made: Sequence[DraftTemplate], context: Context, rng: Random) -> Iterator[Candidate | None]:
         for template in made:
-            yield template.render(template.space.defaults())
+            yield _rendered(template, template.space.defaults())
 
-    def _sample(self, made: Sequence[DraftTemplate], context: Context, rng: Random) -> Iterator[Candidate]:
+    def _sample(self, made: Sequence[DraftTemplate], context: Context, rng: Random) -> Iterator[Candidate | None]:
         while True:
             template = rng.choice(made)
             values = {p.name: rng.choice(p.values) for p in template.space.parameters}
-            yield _with_origin(template.render(values), "sample", (), "random legal decisions")
+            yield _with_origin(_rendered(template, values), "sample", (), "random legal decisions")
 
-    def _mutate(self, made: Sequence[DraftTemplate], context: Context, rng: Random) -> Iterator[Candidate]:
+    def _mutate(self, made: Sequence[DraftTemplate], context: Context, rng: Random) -> Iterator[Candidate | None]:
         parents = [(a, t) for a in context.parents if (t := _template_of(a, made)) is not None]
         while parents:
             parent, template = rng.choice(parents)
@@ -67,9 +67,9 @@ class Drafter:
                 values[parameter.name] = _neighbour(parameter, values, rng)
                 changes.append(f"{parameter.name} {before} -> {values[parameter.name]}")
             why = ", ".join(changes)
-            yield _with_origin(template.render(values), "mutate", (parent.candidate.id,), why)
+            yield _with_origin(_rendered(template, values), "mutate", (parent.candidate.id,), why)
 
-    def _cross(self, made: Sequence[DraftTemplate], context: Context, rng: Random) -> Iterator[Candidate]:
+    def _cross(self, made: Sequence[DraftTemplate], context: Context, rng: Random) -> Iterator[Candidate | None]:
         parents = [(a, t) for a in context.parents if (t := _template_of(a, made)) is not None]
         while len(parents) > 1:
             first, template = rng.choice(parents)
@@ -80,7 +80,7 @@ class Drafter:
             sources = (first.candidate.parameters, second.candidate.parameters)
             values = {p.name: rng.choice(sources)[p.name] for p in template.space.parameters}
             ids = (first.candidate.id, second.candidate.id)
-            yield _with_origin(template.render(values), "cross", ids, "decisions of both parents")
+            yield _with_origin(_rendered(template, values), "cross", ids, "decisions of both parents")
 
 
 def _neighbour(parameter: Parameter, values: Values, rng: Random) -> bool | int | str:
@@ -97,7 +97,17 @@ def _template_of(attempt: Attempt, made: Sequence[DraftTemplate]) -> DraftTempla
     return None
 
 
-def _with_origin(candidate: Candidate, operator: str, parents: tuple[str, ...], plan: str) -> Candidate:
+def _rendered(template: DraftTemplate, values: Values) -> Candidate | None:
+    """The candidate, or None for decisions that do not go together."""
+    try:
+        return template.render(values)
+    except ValueError:
+        return None
+
+
+def _with_origin(candidate: Candidate | None, operator: str, parents: tuple[str, ...], plan: str) -> Candidate | None:
+    if candidate is None:
+        return None
     origin = candidate.origin.replace(operator=operator, parents=parents, plan=plan)
     return candidate.model_copy(update={"origin": origin})
 

@@ -97,24 +97,37 @@ class DraftTemplate:
 
 def templates(task: Task, graph: Graph, device: Device) -> Sequence[DraftTemplate]:
     """Every way this drafter knows to cut the graph into kernels, best guess first; empty where it covers nothing."""
+    return drafted(task, graph, device)[0]
+
+
+def drafted(task: Task, graph: Graph, device: Device) -> tuple[Sequence[DraftTemplate], tuple[str, ...]]:
+    """The templates whose own choices can be printed, and for each of the others why it cannot."""
     facts = _facts(task, graph, device)
-    program = lower(graph)
+    program = lower(graph, [spec.name for spec in task.outputs])
     if not program.covered:
-        return ()
+        return (), ()
     made: list[DraftTemplate] = []
+    dropped: list[str] = []
     seen: set[str] = set()
     for name, fuse, why in (
         ("fused", True, "Rows stay in cache: reductions and what follows them share one pass over memory"),
         ("split", False, "Each reduction is a kernel of its own"),
     ):
-        planner = Planner(program, fuse_rows=fuse)
-        shape = repr([(len(k.roots), [r.stored.name for r in k.roots]) for k in planner.kernels])
-        if shape in seen:
+        try:
+            planner = Planner(program, fuse_rows=fuse)
+            shape = repr([(len(k.roots), [r.stored.name for r in k.roots]) for k in planner.kernels])
+            if shape in seen:
+                continue
+            seen.add(shape)
+            space = ParameterSpace(template=name, parameters=_parameters(facts, planner))
+            template = DraftTemplate(facts, program, planner, space, why)
+            template.render(space.defaults())
+        except (ValueError, LookupError, AssertionError) as error:
+            # An unforeseen graph must cost one template, not the search.
+            dropped.append(f"template {name}: {error}")
             continue
-        seen.add(shape)
-        parameters = _parameters(facts, planner)
-        made.append(DraftTemplate(facts, program, planner, ParameterSpace(template=name, parameters=parameters), why))
-    return made
+        made.append(template)
+    return made, tuple(dropped)
 
 
 def _facts(task: Task, graph: Graph, device: Device) -> Facts:

@@ -16,7 +16,7 @@ def _full(builder: Builder, node: Node) -> Tensor:
 
 
 @lowers("zeros.default", "zeros_like.default", "new_zeros.default", "ones.default", "ones_like.default")
-@lowers("new_ones.default")
+@lowers("new_ones.default", "empty_permuted.default", "empty.memory_format", "empty_like.default", "new_empty.default")
 def _zeros_or_ones(builder: Builder, node: Node) -> Tensor:
     return _filled(builder, node, LiteralArg(value=1 if "ones" in node.op else 0))
 

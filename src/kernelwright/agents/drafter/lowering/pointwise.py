@@ -404,4 +404,47 @@ def _compositions(builder: Builder, node: Node) -> Tensor:
         gap = f("neg", f("abs", f("sub", x, y)))
         top = f("maximum", x, y)
         return f.choose(f.test("eq", x, y), f("add", x, math.log(2.0)), f("add", top, f("log1p", f("exp", gap))))
-    raise Unsupported("it overflows when composed")
+    if name == "hypot":
+        return _hypotenuse(f, f("abs", x), f("abs", builder.cast(builder.tensor(node, 1), f.dtype)))
+    return _inverse_hyperbolic(f, x, cosine=name == "acosh")
+
+
+def _hypotenuse(f: Formula, first: Tensor, second: Tensor) -> Tensor:
+    """sqrt(a^2 + b^2) of magnitudes, scaled so that no square overflows; infinite where either is, even beside NaN."""
+    top = f.choose(f.test("lt", first, second), second, first)
+    low = f.choose(f.test("lt", first, second), first, second)
+    ratio = f.choose(f.test("gt", top, 0.0), f("div", low, top), 0.0)
+    scaled = f("mul", top, f("sqrt", f("add", f("mul", ratio, ratio), 1.0)))
+    for side in (first, second):
+        scaled = f.choose(f.test("eq", side, math.inf), math.inf, f.choose(f.test("ne", side, side), side, scaled))
+    return f.choose(f.test("eq", first, math.inf), math.inf, scaled)
+
+
+_SQUARES_OVERFLOW = 1e8
+"""Beyond this, x^2 + 1 is x^2 in every type, and x^2 may be infinite."""
+
+
+def _inverse_hyperbolic(f: Formula, x: Tensor, *, cosine: bool) -> Tensor:
+    """asinh or acosh through log1p of what is small near zero (or near one), log(2x) where x is large."""
+    size = x if cosine else f("abs", x)
+    large = f("add", f("log", size), math.log(2.0))
+    if cosine:
+        above = f("sub", x, 1.0)
+        near = f("log1p", f("add", above, f("sqrt", f("mul", above, f("add", above, 2.0)))))
+        inside = f.choose(f.test("gt", size, _SQUARES_OVERFLOW), large, near)
+        return f.choose(f.test("lt", x, 1.0), math.nan, inside)
+    square = f("mul", size, size)
+    root = f("add", f("sqrt", f("add", square, 1.0)), 1.0)
+    near = f("log1p", f("add", size, f("div", square, root)))
+    return f("mul", f("sign", x), f.choose(f.test("gt", size, _SQUARES_OVERFLOW), large, near))
+
+
+@lowers("__lshift__.Scalar", "__rshift__.Scalar", "bitwise_left_shift.Tensor_Scalar")
+@lowers("bitwise_right_shift.Tensor_Scalar")
+def _shift(builder: Builder, node: Node) -> Tensor:
+    tensor, dtype = builder.tensor(node, 0), node.outputs[0].dtype
+    by = builder.integer(node, 1, "other", 0)
+    if not 0 <= by < 8 * dtype.itemsize - 1:
+        raise Unsupported("a shift by all bits")
+    left = "lshift" in node.op or "left" in node.op
+    return builder.map("mul" if left else "floordiv_int", dtype, tensor, builder.scalar(2**by, dtype))

@@ -93,6 +93,37 @@ def _select(builder: Builder, node: Node) -> Tensor:
     return viewed(tensor, shape, [*variables[:axis], where, *variables[axis:]])
 
 
+@lowers("diagonal.default")
+def _diagonal(builder: Builder, node: Node) -> Tensor:
+    tensor, rank = builder.tensor(node, 0), len(builder.tensor(node, 0).shape)
+    offset = builder.integer(node, 1, "offset", 0)
+    first, second = (builder.integer(node, 2 + i, n, i) % rank for i, n in enumerate(("dim1", "dim2")))
+    shape = builder.output_shape(node)
+    *kept, place = axis_variables(shape)
+    rest = iter(kept)
+    along = {first: place + max(-offset, 0), second: place + max(offset, 0)}
+    return viewed(tensor, shape, [along[a] if a in along else next(rest) for a in range(rank)])
+
+
+@lowers("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
+@lowers("upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default")
+def _nearest(builder: Builder, node: Node) -> Tensor:
+    tensor, shape = builder.tensor(node, 0), builder.output_shape(node)
+    positions = list(axis_variables(shape))
+    for axis in range(2, len(shape)):
+        factor = next((f for f in range(1, 9) if tensor.shape[axis] * f == whole_size(shape[axis])), None)
+        if factor is None:
+            raise Unsupported("a scale that is not a small integer")
+        positions[axis] = floordiv(positions[axis], factor)
+    return viewed(tensor, shape, positions)
+
+
+def whole_size(extent: Expr) -> Expr:
+    """A size with its sum opened, where it is one."""
+    atom = extent.single
+    return atom.args[0] if atom is not None and atom.kind == "dim" else extent
+
+
 @lowers("flip.default")
 def _flip(builder: Builder, node: Node) -> Tensor:
     tensor = builder.tensor(node, 0)

@@ -23,20 +23,41 @@ from kernelwright.tasks.graph import Arg, Graph, ListArg, Node, ValueRef, ValueS
 __all__ = ["Unsupported", "lower"]
 
 
-def lower(graph: Graph) -> Program:
-    """The tensor expressions of a graph."""
+def lower(graph: Graph, output_names: Sequence[str] = ()) -> Program:
+    """The tensor expressions of a graph; its outputs are called `output_names` where given, else as in the graph."""
     inputs = {spec.name: _stored(spec) for spec in graph.inputs}
     constants = {c.spec.name: _stored(c.spec) for c in graph.constants}
     builder = Builder({name: whole(value) for name, value in {**inputs, **constants}.items()})
     program = Program(inputs, constants, [])
+    needed = _needed(graph)
     for node in graph.nodes:
-        builder.prefix = node.outputs[0].name if node.outputs else "node"
-        results = _lowered(builder, node, program)
+        if not any(spec.name in needed for spec in node.outputs):
+            continue
+        builder.prefix = node.outputs[0].name
+        results = list(_lowered(builder, node, program))
+        missing = [i for i, spec in enumerate(node.outputs) if spec.name in needed and _absent(results, i)]
+        if missing:
+            program.left.append(f"{node.op}: no kernel makes its result {missing[0] + 1}")
+            results = list(_library(builder, node))
         for spec, result in zip(node.outputs, results, strict=False):
             if result is not None:
                 builder.env[spec.name] = result
-    program.outputs = [(name, builder.env[name]) for name in graph.outputs]
+    names = output_names or graph.outputs
+    program.outputs = [(name, builder.env[made]) for name, made in zip(names, graph.outputs, strict=True)]
     return program
+
+
+def _needed(graph: Graph) -> set[str]:
+    """Values that the outputs depend on."""
+    needed = set(graph.outputs)
+    for node in reversed(graph.nodes):
+        if any(spec.name in needed for spec in node.outputs):
+            needed.update(_values(node))
+    return needed
+
+
+def _absent(results: Sequence[Tensor | None], position: int) -> bool:
+    return position >= len(results) or results[position] is None
 
 
 def _stored(spec: ValueSpec) -> Stored:
@@ -50,6 +71,10 @@ def _lowered(builder: Builder, node: Node, program: Program) -> Sequence[Tensor 
             result = lowering(builder, node)
         except Unsupported as reason:
             program.left.append(f"{node.op}: {reason}")
+            return _library(builder, node)
+        except (ValueError, LookupError, TypeError, AssertionError) as error:
+            # A use of the operation that its lowering does not foresee costs speed, never the draft.
+            program.left.append(f"{node.op}: its lowering failed: {error}")
             return _library(builder, node)
         program.covered.append(node.op)
         return [result] if isinstance(result, Tensor) else result
