@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernelwright.agents.proposing import Parameter
 from kernelwright.core.dtypes import DType
 from kernelwright.platforms.candidates import ParameterValue
 from kernelwright.platforms.device import Device
+from kernelwright.platforms.languages.cpp import library
 
 
 def _powers(low: int, high: int) -> tuple[int, ...]:
@@ -122,56 +125,27 @@ def stripe() -> Parameter:
     )
 
 
-_TILES = {
-    "avx512": ("4x4", "6x4", "8x3", "8x2", "12x2", "14x2"),
-    "neon": ("4x4", "6x4", "8x3", "8x2"),
-    "sve": ("4x4", "6x4", "8x3", "8x2"),
-}
-_FEW_REGISTERS = ("3x3", "4x2", "4x3", "6x2")
+def products(
+    device: Device, dtype: DType = DType.FLOAT32, *, shapes: Sequence[tuple[int, int]] = ()
+) -> list[Parameter]:
+    """Decisions of matrix products with `shapes` of (rows, columns) where they are known; all products share them."""
+    found: dict[str, Parameter] = {}
+    known: Sequence[tuple[int | None, int | None]] = shapes or [(None, None)]
+    for rows, columns in known:
+        for parameter in library.matmul_parameters(device, dtype, rows=rows, columns=columns):
+            other = found.get(parameter.name)
+            if other is None or len(parameter.values) > len(other.values):
+                found[parameter.name] = _from_library(parameter)
+    return list(found.values())
 
 
-def products(device: Device) -> list[Parameter]:
-    """Decisions of matrix products; each product of a candidate shares them."""
-    tiles = _TILES.get(device.simd, _FEW_REGISTERS)
-    return [
-        Parameter(
-            name="register_tile",
-            values=tiles,
-            default=tiles[-1],
-            meaning="rows x vectors of the result that stay in registers",
-        ),
-        Parameter(
-            name="depth_block",
-            values=(128, 192, 256, 384, 512),
-            default=256,
-            meaning="terms of the sum packed at a time",
-        ),
-        Parameter(
-            name="row_block",
-            values=(56, 112, 252, 504, 1008),
-            default=504,
-            meaning="rows of the left operand packed at a time",
-        ),
-        Parameter(
-            name="column_block",
-            values=(256, 512, 1024, 2048),
-            default=1024,
-            meaning="columns done before packing again",
-        ),
-        Parameter(name="depth_unroll", values=(1, 2, 4), default=2, meaning="terms of the sum in one loop step"),
-    ]
+def attention(device: Device, depth: int = 64) -> list[Parameter]:
+    """Decisions of attention over heads of `depth`."""
+    return [_from_library(p) for p in library.attention_parameters(device, depth)]
 
 
-def attention() -> list[Parameter]:
-    """Decisions of attention."""
-    return [
-        Parameter(
-            name="key_block", values=(64, 128, 256, 512), default=256, meaning="keys between two updates of the softmax"
-        ),
-        Parameter(
-            name="query_tiles", values=(1, 2, 4), default=2, meaning="tiles of queries that share a block of keys"
-        ),
-    ]
+def _from_library(parameter: library.TemplateParameter) -> Parameter:
+    return Parameter(**dict(parameter))
 
 
 def legal(parameter: Parameter, value: ParameterValue) -> bool:

@@ -10,7 +10,7 @@ from kernelwright.agents.drafter.assembly import Assembly
 from kernelwright.agents.drafter.codegen.loops import Scratch
 from kernelwright.agents.drafter.codegen.writing import write_kernel
 from kernelwright.agents.drafter.fusion import Kernel, LoopKernel, OpaqueKernel, Planner
-from kernelwright.agents.drafter.index import Atom, to_dim
+from kernelwright.agents.drafter.index import Atom, Expr, to_dim
 from kernelwright.agents.drafter.lowering import lower
 from kernelwright.agents.drafter.nest import lane_candidates, nest_of, span
 from kernelwright.agents.drafter.values import Attention, Contraction, Program, Value
@@ -40,6 +40,10 @@ class Facts:
     axes: dict[str, int]
     """The sizes of the largest timed workload."""
     output_bytes: int
+
+    def size(self, extent: Expr) -> int:
+        """An extent at these sizes."""
+        return evaluate_dim(to_dim(extent), self.axes)
 
 
 @dataclass(frozen=True)
@@ -164,15 +168,27 @@ def _parameters(facts: Facts, planner: Planner) -> tuple[Parameter, ...]:
         if any(n.kept_values(3) for n in in_rows if n.reductions()):
             found.append(spaces.intermediate("store"))
         if any(n.reductions() for n in columns):
-            tall = max(evaluate_dim(to_dim(span(n.inner)), facts.axes) for n in columns) > _TALL_ROWS
+            tall = max(facts.size(span(n.inner)) for n in columns) > _TALL_ROWS
             found += [spaces.column_order("rows" if tall else "tiles"), spaces.rows_in_flight()]
         if columns:
             found.append(spaces.stripe())
         if any(n.outer and n.inner for n in in_rows):
             found += [spaces.schedule(), spaces.rows_per_block()]
-    if any(isinstance(k, OpaqueKernel) and isinstance(k.value, Contraction) for k in planner.kernels):
-        found += spaces.products(facts.device)
-    if any(isinstance(k, OpaqueKernel) and isinstance(k.value, Attention) for k in planner.kernels):
-        found += spaces.attention()
+    found += _product_decisions(facts, planner)
     found.append(spaces.threads(facts.device))
     return tuple(found)
+
+
+def _product_decisions(facts: Facts, planner: Planner) -> list[Parameter]:
+    """Decisions of the header templates that these kernels call; what two of them share stands once."""
+    values = [k.value for k in planner.kernels if isinstance(k, OpaqueKernel)]
+    found: list[Parameter] = []
+    products = [v for v in values if isinstance(v, Contraction)]
+    if products:
+        shapes = [(facts.size(v.shape[-2]), facts.size(v.shape[-1])) for v in products]
+        double = any(v.dtype is DType.FLOAT64 for v in products)
+        found += spaces.products(facts.device, DType.FLOAT64 if double else DType.FLOAT32, shapes=shapes)
+    heads = [max(facts.size(v.sizes[-1]), facts.size(v.shape[-1])) for v in values if isinstance(v, Attention)]
+    if heads:
+        found += spaces.attention(facts.device, max(heads))
+    return list({p.name: p for p in reversed(found)}.values())[::-1]

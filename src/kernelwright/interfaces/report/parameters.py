@@ -24,6 +24,6 @@ def known_parameters(device: Device) -> dict[str, Parameter]:
         spaces.rows_in_flight(),
         spaces.stripe(),
         *spaces.products(device),
-        *spaces.attention(),
+        *spaces.attention(device),
     ]
     return {parameter.name: parameter for parameter in found}

@@ -36,9 +36,9 @@ class AttentionWriter(OpaqueWriter):
         shape = f"kw::attention_shape{{{', '.join(sizes)}}}"
         widths, varies = _widths(width, value_width, axes)
         room = self.emit.name("attention_room")
-        schedules = [
-            f"kw::attention_schedule<{w}, {self.values['key_block']}, {self.values['query_tiles']}>" for w in widths
-        ]
+        rows, vectors = str(self.values["tile"]).split("x")
+        decisions = [self.values["key_block"], self.values["query_tiles"], rows, vectors, self.values["depth_unroll"]]
+        schedules = [f"kw::attention_schedule<{', '.join(map(str, [w, *decisions]))}>" for w in widths]
         bytes_of = [f"kw::attention_workspace_bytes<{s}>(threads, {shape})" for s in schedules]
         room_text = bytes_of[0] if len(bytes_of) == 1 else f"larger({bytes_of[0]}, {bytes_of[1]})"
         self.scratch.append(Scratch(room, "char", ONE, bytes_text=room_text))

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from kernelwright.agents.drafter.codegen.emitter import Emitter, Operand, storable, widened
 from kernelwright.agents.drafter.codegen.functions import COMPUTE
 from kernelwright.agents.drafter.codegen.loops import Scratch, indented, stored_number
-from kernelwright.agents.drafter.fusion import OpaqueKernel, Root
-from kernelwright.agents.drafter.index import ONE, Atom, Expr, flatten, product, render
+from kernelwright.agents.drafter.fusion import OpaqueKernel, Root, Walk
+from kernelwright.agents.drafter.index import ONE, Atom, Expr, flatten, product, render, to_dim
 from kernelwright.agents.drafter.lowering.contractions import base_offset, strides
 from kernelwright.agents.drafter.values import Access, Contraction, Shape, axis_variables, display_name
+from kernelwright.core.dimensions import evaluate_dim
 from kernelwright.core.dtypes import DType
 from kernelwright.platforms.candidates import ParameterValue
+from kernelwright.platforms.languages.cpp import library
 
 _BATCH_LEFT = 2
 """Dimensions of one matrix."""
@@ -59,7 +61,11 @@ class ProductWriter(OpaqueWriter):
         assert isinstance(self.kernel.value, Contraction)
         return self.kernel.value
 
-    def write(self) -> list[str]:
+    def _few(self, axes: Mapping[str, int]) -> int:
+        rows, columns = (evaluate_dim(to_dim(e), axes) for e in self.product.shape[-2:])
+        return (1 if rows <= library.FEW_LINES else 0) | (2 if columns <= library.FEW_LINES else 0)
+
+    def write(self, axes: Mapping[str, int]) -> list[str]:
         """The kernel's statements."""
         product_, emit = self.product, self.emit
         assert product_.left is not None
@@ -67,7 +73,7 @@ class ProductWriter(OpaqueWriter):
         batch = product_.shape[:-_BATCH_LEFT]
         rows, columns = product_.shape[-2], product_.shape[-1]
         shape = ", ".join(self.text(e) for e in (product(batch), rows, columns, product_.inner))
-        schedule = schedule_type(product_.dtype, self.values)
+        schedule = schedule_type(product_.dtype, self.values, few=self._few(axes))
         room = emit.name("product_room")
         bytes_text = f"kw::matmul_workspace_bytes<{schedule}>(threads, {{{shape}}})"
         self.scratch.append(Scratch(room, "char", ONE, bytes_text=bytes_text))
@@ -80,8 +86,12 @@ class ProductWriter(OpaqueWriter):
             "__attribute__((always_inline)) {",
             *indented(self._epilogue(batch)),
             "};",
+            "// Rows of a tile are too far apart for the hardware to see them coming.",
+            "auto ask = [&](int64_t row, int64_t column, int64_t batch) {",
+            *indented(self._prefetches(batch)),
+            "};",
             f"kw::matmul<Schedule>(threads, {{{shape}}}, {left}, {right},",
-            f"                     kw::as_stored(), kw::as_stored(), epilogue, {room});",
+            f"                     kw::as_stored(), kw::as_stored(), kw::with_prefetch(epilogue, ask), {room});",
         ]
 
     def _vector(self) -> str:
@@ -102,18 +112,8 @@ class ProductWriter(OpaqueWriter):
         emit, product_ = self.emit, self.product
         variables = axis_variables(product_.shape)
         lines = ["(void)row, (void)batch;"]
-        places = {-1: "column", -2: "row"}
         with emit.block({a for v in variables if (a := v.single) is not None}) as block:
-            for back, name in places.items():
-                atom = variables[back].single
-                if atom is not None:
-                    emit.names[atom] = name
-            for axis, variable in enumerate(variables[: len(batch)]):
-                atom = variable.single
-                if atom is not None:
-                    inner = product(batch[axis + 1 :])
-                    text = "batch" if inner == ONE else f"batch / ({self.text(inner)})"
-                    emit.names[atom] = f"({text})" if axis == 0 else f"({text} % ({self.text(batch[axis])}))"
+            self._name_places(batch)
             emit.lane, emit.lane_depth = variables[-1].single, len(emit.blocks) - 1
             ctype = COMPUTE[product_.dtype]
             emit.results[id(product_)] = Operand("sum", ctype, emit.lane_depth, True)
@@ -123,17 +123,47 @@ class ProductWriter(OpaqueWriter):
                 block.lines.append(self.store(root, emit.value(root.value, root.index)))
             return [*lines, *emit.blocks[0].lines, *block.lines]
 
+    def _name_places(self, batch: Shape) -> None:
+        """What the variables of the result are called inside of the epilogue."""
+        variables = axis_variables(self.product.shape)
+        for variable, name in zip(variables[-2:], ("row", "column"), strict=True):
+            atom = variable.single
+            if atom is not None:
+                self.emit.names[atom] = name
+        for axis, variable in enumerate(variables[: len(batch)]):
+            atom = variable.single
+            if atom is not None:
+                inner = product(batch[axis + 1 :])
+                text = "batch" if inner == ONE else f"batch / ({self.text(inner)})"
+                self.emit.names[atom] = f"({text})" if axis == 0 else f"({text} % ({self.text(batch[axis])}))"
+
+    def _prefetches(self, batch: Shape) -> list[str]:
+        """One request for each matrix that the epilogue writes or reads at its own row and column."""
+        rows, columns = axis_variables(self.product.shape)[-2:]
+        places = [(self.outputs[id(r.stored)], flatten(r.index, r.stored.shape)) for r in self.roots]
+        for root in self.roots:
+            walk = Walk({v for v in self.kernel.reads if v is not self.product})
+            walk.visit(root.value, root.index)
+            places += [(self.pointers[id(v)], flatten(i, v.shape)) for v, i in walk.reads]
+        lines = ["(void)row, (void)column, (void)batch;"]
+        for pointer, offset in dict.fromkeys(places):
+            inside = {a for v in (rows, columns) if (a := v.single) is not None}
+            if inside <= offset.variables() and not any(a.kind == "element" for a in offset.atoms()):
+                lines.append(f"kw::prefetch({pointer} + {self.emit.integer(offset)[0]});")
+        return lines
+
 
 def compute(dtype: DType) -> str:
     """The type products are summed in."""
     return "double" if dtype is DType.FLOAT64 else "float"
 
 
-def schedule_type(dtype: DType, values: Mapping[str, ParameterValue]) -> str:
-    """The C++ type of a schedule."""
-    rows, vectors = str(values.get("register_tile", "14x2")).split("x")
+def schedule_type(dtype: DType, values: Mapping[str, ParameterValue], *, few: int) -> str:
+    """The C++ type of a schedule; `few` says which sides are short, so that only those are compiled for streaming."""
+    rows, vectors = str(values["tile"]).split("x")
     numbers = [rows, vectors, *(str(values[k]) for k in ("depth_block", "row_block", "column_block", "depth_unroll"))]
-    return f"kw::matmul_schedule<{compute(dtype)}, {', '.join(numbers)}>"
+    streaming = int(values["streaming"]) & few
+    return f"kw::matmul_schedule<{compute(dtype)}, {', '.join(numbers)}, {streaming}>"
 
 
 def title(kernel: OpaqueKernel) -> str:

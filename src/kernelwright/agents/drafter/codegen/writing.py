@@ -68,7 +68,7 @@ def _write_opaque(
 ) -> tuple[list[str], list[Scratch]]:
     if isinstance(kernel.value, Contraction):
         products = ProductWriter(kernel, pointers, sizes, used, values)
-        return [title(kernel), *products.write()], products.scratch
+        return [title(kernel), *products.write(axes)], products.scratch
     if isinstance(kernel.value, Attention):
         attention = AttentionWriter(kernel, pointers, sizes, used, values)
         return [

@@ -21,7 +21,7 @@ VECTOR_INCLUDES = ("kernelwright.h", "kw_vector.h", "kw_parallel.h")
 MATMUL_INCLUDES = (*VECTOR_INCLUDES, "kw_matmul.h")
 ATTENTION_INCLUDES = (*MATMUL_INCLUDES, "kw_attention.h")
 
-_FEW_LINES = 8
+FEW_LINES = 8
 """Rows or columns up to which a product is streamed: `few_lines` of `kw_matmul.h`."""
 
 
@@ -119,7 +119,7 @@ def matmul_parameters(
     panel_columns = int(tile.partition("x")[2]) * native_lanes(device, dtype)
     depth = _nearest(depths, max(device.l1d_bytes, 32 << 10) // (panel_columns * itemsize))
     row_block = _nearest(row_blocks, max(device.l2_bytes, 256 << 10) // 2 // (depth * itemsize))
-    few = (rows is not None and rows <= _FEW_LINES, columns is not None and columns <= _FEW_LINES)
+    few = (rows is not None and rows <= FEW_LINES, columns is not None and columns <= FEW_LINES)
     streaming = (1 if few[0] else 0) | (2 if few[1] else 0)
     if rows is None and columns is None:
         streaming = 3
