@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from kernelwright.core.errors import KernelwrightError, TaskError
 from kernelwright.core.text import trimmed
+from kernelwright.judge.ahead import Ahead
 from kernelwright.judge.evaluation import BaselineTiming
 from kernelwright.judge.gate import TimingGate
 from kernelwright.judge.processes import Runner, RunnerEnded, ServerHandle
@@ -102,6 +103,7 @@ class Baselines:
     limits: Limits
     gate: TimingGate
     threads: int
+    ahead: Ahead
     modes: Sequence[Mode] = MODES
     measured: list[BaselineTiming] = field(default_factory=list)
     _live: dict[str, LiveBaseline] = field(default_factory=dict)
@@ -126,6 +128,10 @@ class Baselines:
         best: tuple[float, LiveBaseline] | None = None
         failure: KernelwrightError | None = None
         for mode in self.modes:
+            refusal = self.ahead.failure(mode)
+            if refusal:
+                self._note(mode, ring, None, trimmed(refusal, limit=600))
+                continue
             try:
                 live = self._start(mode, ring)
                 median_us = self._median_us(live)

@@ -145,10 +145,10 @@ class Server:
             os.close(their_output)
         return Runner(Channel(channel), Channel(status), output, output_bytes)
 
-    def warm_up_compilers(self) -> None:
-        """Have it import what torch.compile needs; forks wait meanwhile."""
+    def warm_up(self, what: Literal["compilers", "vector_units"]) -> None:
+        """Have it import what torch.compile needs, or remember what its probes find; forks wait meanwhile."""
         with self._lock, contextlib.suppress(Closed):
-            self._control.send({"warm": "compilers"})
+            self._control.send({"warm": what})
 
     def close(self) -> None:
         """End the server and all its runners."""
@@ -339,7 +339,8 @@ class ServerHandle:
         self._cores = cores
         self._lock = threading.Lock()
         self._server: Server | None = None
-        self._compilers = False
+        self._warm: dict[Literal["compilers", "vector_units"], None] = {}
+        """What a new server is asked to have ready, in this order."""
 
     def get(self) -> Server:
         """A living server."""
@@ -349,16 +350,23 @@ class ServerHandle:
                 self._server = None
             if self._server is None:
                 self._server = Server(self._cores)
-                if self._compilers:
-                    self._server.warm_up_compilers()
+                for what in self._warm:
+                    self._server.warm_up(what)
             return self._server
 
     def warm_up_compilers(self) -> None:
         """Keep what torch.compile needs imported from now on, once."""
-        if not self._compilers:
-            server = self.get()
-            self._compilers = True
-            server.warm_up_compilers()
+        self._warm_up("compilers")
+
+    def remember_vector_units(self) -> None:
+        """Probe only once what torch's compiler can use; quick when its cache holds the probes, so ask afterwards."""
+        self._warm_up("vector_units")
+
+    def _warm_up(self, what: Literal["compilers", "vector_units"]) -> None:
+        server = self.get()
+        if what not in self._warm:
+            self._warm[what] = None
+            server.warm_up(what)
 
     def spawn(self, role: str, **options: Any) -> Runner:
         """Fork a runner; starts a new server once where the old one has died.

@@ -72,6 +72,7 @@ class ReferenceSide:
             "own": self._own,
             "oracle": self._oracle,
             "trace": self._trace,
+            "compile": self._compile,
             "lift": self._lift,
             "prepare": self._prepare,
             "sample": self._sample,
@@ -147,23 +148,36 @@ class ReferenceSide:
         from kernelwright.judge.inductor import lift
 
         workloads = [self._tensors(axes, fd) for axes, fd in zip(question["workloads"], descriptors, strict=True)]
-        found = lift(_WithTask(self.reference, self.task), workloads)
+        found = lift(_WithTask(self.reference, self.task), workloads, tune=question["tune"])
         return {"reason": found} if isinstance(found, str) else {"candidates": [c.to_json() for c in found]}
 
     def _prepare(self, question: Message, descriptors: Sequence[int]) -> Message:
         """Make a baseline ready on a ring of inputs; compiled for these very shapes."""
-        import torch
-
         axes = question["axes"]
         ring = ring_of(self.task, axes, question["slots"], descriptors[0])
-        call = self.reference.eager_callable(ring[0])
-        mode = COMPILE_MODES[question["mode"]]
-        if mode is not None:
-            torch._dynamo.reset()
-            call = torch.compile(call, mode=mode, dynamic=False)
+        call = self._callable(question["mode"], ring[0])
         arguments = len(self.reference.tensor_arguments)
         self._timed = TimedCalls(call, [tensors[:arguments] for tensors in ring])
         self._timed.sample([0, 1 % len(ring)])
+        return {}
+
+    def _callable(self, name: str, tensors: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        import torch
+
+        call: Callable[..., Any] = self.reference.eager_callable(list(tensors))
+        mode = COMPILE_MODES[name]
+        if mode is None:
+            return call
+        torch._dynamo.reset()
+        compiled: Callable[..., Any] = torch.compile(call, mode=mode, dynamic=False)
+        return compiled
+
+    def _compile(self, question: Message, _: Sequence[int]) -> Message:
+        """Compile for each of these workloads and call it once: from now on the code is in torch's cache on disk."""
+        arguments = len(self.reference.tensor_arguments)
+        for axes in question["workloads"]:
+            tensors = self.reference.own_inputs(axes)
+            self._callable(question["mode"], tensors)(*tensors[:arguments])
         return {}
 
     def _sample(self, question: Message, _: Sequence[int]) -> Message:

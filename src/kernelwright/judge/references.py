@@ -30,6 +30,7 @@ class ReferenceProcess:
         self._task = task
         self._runner: Runner | None = None
         self._folder: Path | None = None
+        self._killed = False
 
     def ask(self, message: Message, descriptors: Sequence[int] = (), *, seconds: float = QUESTION_SECONDS) -> Message:
         """The answer.
@@ -57,6 +58,9 @@ class ReferenceProcess:
                 output_bytes=self._limits.output_bytes,
                 settings=self._settings,
             )
+        if self._killed:
+            self.close()
+            raise InternalError("the session was closed")
         return self._runner
 
     def own_inputs(self, axes: dict[str, int], seeds: Sequence[int]) -> list[list[Array]]:
@@ -74,6 +78,13 @@ class ReferenceProcess:
         arrays = region.arrays()
         width = len(specs)
         return region, [arrays[n * width : (n + 1) * width] for n in range(len(seeds))]
+
+    def kill(self) -> None:
+        """End it for good, from another thread than the one that asks; that one is told, and closes it."""
+        self._killed = True
+        runner = self._runner
+        if runner is not None:
+            runner.kill()
 
     def close(self) -> None:
         """End the process and remove its folder."""

@@ -60,6 +60,13 @@ def warm_up_compilers() -> None:
     gc.freeze()
 
 
+def remember_vector_units() -> None:
+    """Look up once which vector units torch's compiler can use; its probes are compiled programs, kept in its cache."""
+    from torch._inductor import cpu_vec_isa
+
+    cpu_vec_isa.valid_vec_isa_list()
+
+
 class Server:
     """Forks and reaps."""
 
@@ -86,8 +93,11 @@ class Server:
                     while (message := self._control.waiting()) is not None:
                         if "role" in message:
                             self._spawn(message)
-                        else:
+                        elif message["warm"] == "compilers":
                             warm_up_compilers()
+                        else:
+                            with contextlib.suppress(Exception):
+                                remember_vector_units()
         except (Closed, Garbled):
             pass
         finally:

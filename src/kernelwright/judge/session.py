@@ -13,6 +13,7 @@ import numpy as np
 
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.paths import cache_dir
+from kernelwright.judge.ahead import Ahead
 from kernelwright.judge.baselines import MODES, Baselines, Mode, Ring, make_ring
 from kernelwright.judge.cases import Cases, OracleOutput, oracle_of
 from kernelwright.judge.evaluating import Evaluating, Facts
@@ -64,13 +65,13 @@ class LocalSession:
         self._limits = limits
         self._seed = seed
         self._evaluating = threading.Lock()
-        self._tracing = threading.Lock()
         self._reference = ReferenceProcess(server, limits, device.cores, task)
         self._cases = Cases(task, self._reference, seed)
-        self._baselines = Baselines(task, server, limits, _GATE, device.cores, modes)
+        compiled = [mode for mode in modes if mode != "eager"]
+        self._ahead = Ahead(task, server, ReferenceProcess(server, limits, device.cores, task), _GATE, compiled)
+        self._baselines = Baselines(task, server, limits, _GATE, device.cores, self._ahead, modes)
         self._facts: Facts | None = None
         self._timed: dict[str, _Timed] = {}
-        self._graph: Graph | str | None = None
         self._count = 0
 
     @property
@@ -84,27 +85,12 @@ class LocalSession:
         return self._device
 
     def graph(self) -> Graph | str:
-        """The reference as core ATen operations, or the reason why it cannot be traced. Traced once, in a process of its own."""
-        with self._tracing:
-            if self._graph is None:
-                self._graph = self._traced()
-            return self._graph
+        """The reference as core ATen operations, or the reason why it cannot be traced. Traced once."""
+        return self._ahead.graph()
 
     def inductor_sources(self) -> Sequence[Candidate] | str:
         """What torch.compile generates for the timed workloads; or the reason why not."""
-        process = ReferenceProcess(self._server, self._limits, self._device.cores, self._task)
-        try:
-            workloads = self._task.timed_workloads
-            regions = [process.own_region(w.axes, [0])[0] for w in workloads]
-            message = {"do": "lift", "workloads": [w.axes for w in workloads]}
-            said = process.ask(message, [r.descriptor for r in regions], seconds=600.0)
-            for region in regions:
-                region.close()
-        except KernelwrightError as error:
-            return error.message
-        finally:
-            process.close()
-        return str(said["reason"]) if "reason" in said else [Candidate.from_json(t) for t in said["candidates"]]
+        return self._ahead.lifted()
 
     def baselines(self) -> Sequence[BaselineTiming]:
         """Every mode on every timed workload; measured once, on first use.
@@ -112,9 +98,11 @@ class LocalSession:
         Raises:
             TaskError: not even the reference itself runs in the time that there is.
         """
+        self._ahead.start()
         with self._evaluating:
             for name in [w.name for w in self._task.timed_workloads]:
                 self._baselines.best(self._ready(name, TimingPlan()).ring)
+            self._ahead.want_lifted()
             return tuple(self._baselines.measured)
 
     def build(self, candidate: Candidate) -> None:
@@ -133,6 +121,8 @@ class LocalSession:
         """The verdict, in fresh processes; one candidate at a time."""
         plan = timing or TimingPlan()
         allowed = (*self._task.allowed_library, *allowed_library)
+        if plan.pairs:
+            self._ahead.start()
         with self._evaluating:
             verdict = self._evaluate(candidate, rule, plan, allowed)
             if isinstance(verdict, JudgeError):
@@ -141,6 +131,7 @@ class LocalSession:
 
     def close(self) -> None:
         """End every process of this session."""
+        self._ahead.close()
         self._baselines.close()
         self._reference.close()
         for timed in self._timed.values():
@@ -252,16 +243,6 @@ class LocalSession:
                 frozenset(int(i) for i in said["written"]), frozenset((int(o), int(i)) for o, i in said["shared"])
             )
         return self._facts
-
-    def _traced(self) -> Graph | str:
-        process = ReferenceProcess(self._server, self._limits, self._device.cores, self._task)
-        try:
-            said = process.ask({"do": "trace"})
-        except KernelwrightError as error:
-            return error.message
-        finally:
-            process.close()
-        return str(said["reason"]) if "reason" in said else Graph.from_json(said["graph"])
 
 
 def _build_folder(candidate: Candidate) -> Path:
