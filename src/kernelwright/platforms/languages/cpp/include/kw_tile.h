@@ -124,6 +124,11 @@ __attribute__((noinline)) void tile_product(const T* __restrict a, const T* __re
     for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 8
         for (int j = 0; j < NV; ++j) sum[i][j] = V{};
+    // Sums of a large block lie beyond the second-level cache: they come while the products run.
+    if (add) {
+#pragma GCC unroll 1
+        for (int i = 0; i < MR * NV; ++i) __builtin_prefetch(c + i * W, 1, 3);
+    }
     auto step = [&](const T* left_column, const T* right_row) __attribute__((always_inline)) {
         V right[NV];
 #pragma GCC unroll 8
