@@ -58,6 +58,10 @@ TABLE = {
     "views": (
         lambda x: (x.t() * 2, x.flatten() + 1, x[:, None, :] + 1, x.flip(1), x[1:, ::2] * 3, torch.cat([x, x * 2], 1),
                    x.unsqueeze(0).expand(2, -1, -1) * 2), [X], True),
+    "flips": (
+        lambda x: (x.flip(1) * 2, x.flip(0) + x, x.flip((0, 1)) > 0, x.flip(1).sum(1), F.softmax(x.flip(1), 1),
+                   x.flip(1).argmax(1)), [X], False),
+    "flipped_integers": (lambda x, y: (x.flip(1), x.flip(0) * 2, y.flip(1), ~y.flip(1)), ["int8[B, N]", "bool[B, N]"], False),
     "transpose_add": (lambda x, y: x.transpose(0, 1) + y, [X, "float32[N, B]"], False),
     "permute_sum": (lambda x: x.permute(0, 2, 3, 1).sum(-1), [M], False),
     "pad": (lambda x: F.pad(x, (1, 2, 0, 3), value=1.5) * 2, [X], False),
@@ -99,6 +103,11 @@ TABLE = {
     "softmax_channels": (lambda x: F.log_softmax(x, 1), [M], False),
     "softmax_scaled": (lambda x: F.gelu(F.softmax(x * 0.3, -1) * 3 + x), [X], False),
     "sum_log_softmax": (lambda x: F.log_softmax(x, -1).sum(), [X], False),
+    "softmax_of_products": (
+        lambda x: (F.softmax(x * 7e9, -1), F.log_softmax(x * 60, 0), x * 1000.1 - (x * 1000.1).amax(1, keepdim=True)), [X], True),
+    "endless_logsumexp": (
+        lambda x: torch.logsumexp(torch.stack([x, x * 100, x * 0 - math.inf, torch.where(x > 1, math.inf, x), x * math.nan]), -1),
+        [X], False),
     # normalisations
     "layer_norm": (lambda x, w, b: F.layer_norm(x, (x.shape[-1],), w, b), [X, V, V], True),
     "layer_norm_images": (lambda x: F.layer_norm(x, tuple(x.shape[1:])), [M], False),
@@ -116,7 +125,7 @@ TABLE = {
     "cosine": (lambda x, y: F.cosine_similarity(x, y, dim=1), [X, X], False),
     # scans
     "scans": (lambda x: (x.cumsum(1), (x * 0.1 + 1).cumprod(1), x.cumsum(0)), [X], True),
-    "scan_reverse": (lambda x: x.flip(1).cumsum(1).flip(1), [X], False),
+    "scan_reverse": (lambda x: (x.flip(1).cumsum(1).flip(1), x.flip(0).cumsum(0).flip(0) * 2), [X], False),
     "scan_exclusive": (lambda x: torch.cat([torch.zeros_like(x[:, :1]), x.cumsum(1)[:, :-1]], 1), [X], False),
     "scan_masked": (lambda x, y: (x * (y > 0)).cumsum(1), [X, X], False),
     "scan_vector": (lambda x: x.cumsum(0) * 2, ["float32[N]"], False),
@@ -230,3 +239,11 @@ def test_softmax_and_what_follows_share_one_pass(device: Device, bench) -> None:
     fused, split = case.templates()
     assert fused.render(fused.space.defaults()).sources["kernel.cpp"].count("kw::parallel_for") == 1
     assert split.render(split.space.defaults()).sources["kernel.cpp"].count("kw::parallel_for") == 3
+
+
+def test_a_scan_from_the_end_is_one_pass(device: Device, bench) -> None:
+    case = bench(lambda x: x.flip(1).cumsum(1).flip(1), ["float32[B, N]"], device)
+    source = case.candidate().sources["kernel.cpp"]
+    assert source.count("// Computes ") == 1
+    assert "read_back<W>(" in source
+    assert "write_back(" in source

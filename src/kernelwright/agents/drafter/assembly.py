@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -156,7 +157,7 @@ class Assembly:
     def source(self, write: KernelWriter, headers: Sequence[str] = ()) -> str:
         """The C++ file."""
         entries = [line for p in self.parts if isinstance(p, Segment) for line in self._entry(p, write)]
-        body = "\n".join(entries) + "\n"
+        body = _with_named_schedules("\n".join(entries) + "\n")
         includes = "".join(f'#include "{h}"\n' for h in headers if _uses(h, body))
         return f"{includes}{preamble_for(body)}\n{body}"
 
@@ -297,7 +298,8 @@ class _Axes:
                     tests.append(f"{place} != {text}")
             tests.append(f"{kind}[{position}].dtype != {_DTYPE_NAMES[value.dtype]}")
             lines.append(f"if ({' || '.join(tests)}) return KW_UNSUPPORTED;")
-        lines += [f"(void){name};" for name in self.names.values()]
+        if self.names:
+            lines.append(f"{', '.join(f'(void){name}' for name in self.names.values())};")
         return lines
 
 
@@ -367,6 +369,28 @@ _RESERVED = frozenset(_WORDS.split())
 
 def _kernels(part: Segment | OpaqueKernel) -> list[Kernel]:
     return list(part.kernels) if isinstance(part, Segment) else [part]
+
+
+_SCHEDULE = re.compile(r"kw::(matmul|attention)_schedule<[^<>]*>")
+_SCHEDULE_NAMES = {"matmul": "ProductSchedule", "attention": "AttentionSchedule"}
+_SCHEDULE_FIELDS = {
+    "matmul": "type, tile rows, tile vectors, depth block, row block, column block, unroll, streaming",
+    "attention": "head width, key block, query tiles, tile rows, tile vectors, unroll",
+}
+
+
+def _with_named_schedules(body: str) -> str:
+    """Schedules named once, ahead of the entries that use them."""
+    names: dict[str, str] = {}
+    lines: list[str] = []
+    for found in _SCHEDULE.finditer(body):
+        text, kind = found.group(0), found.group(1)
+        if text not in names:
+            same = sum(name.startswith(_SCHEDULE_NAMES[kind]) for name in names.values())
+            names[text] = _SCHEDULE_NAMES[kind] + (str(same + 1) if same else "")
+            lines += [f"// {_SCHEDULE_FIELDS[kind]}", f"typedef {text} {names[text]};"]
+    named = _SCHEDULE.sub(lambda found: names[found.group(0)], body)
+    return "\n".join([*lines, "", named]) if lines else named
 
 
 def _uses(header: str, body: str) -> bool:

@@ -537,6 +537,10 @@ def _bound(value: Value, own: Index, hit: Reduce | Scan, index: Index) -> Domain
         wide = [e for e in inner if e != ZERO]
         if not rest or [a.extent for a in rest] == _wide(ranges):
             mapping.update(zip(rest, wide, strict=False))
+            if isinstance(hit, Scan) and len(rest) == 1 and wide:
+                last = hit.shape[hit.axis] - 1
+                if index[hit.axis] == last - Expr({(rest[0],): 1}):
+                    mapping[rest[0]] = last - wide[0]
             return Domain(outer, inner, tuple(substitute(e, mapping) for e in own))
     if full_shape and value.count == hit_count(full_shape):
         return Domain(outer, inner, unflatten(flatten(full, full_shape), value.shape))

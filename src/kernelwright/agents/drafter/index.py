@@ -128,6 +128,8 @@ class Expr:
 
 ZERO = Expr({})
 ONE = Expr({(): 1})
+BACK = Expr({(): -1})
+"""The step of an address that walks backwards."""
 
 
 def as_expr(value: Expr | int) -> Expr:

@@ -16,7 +16,18 @@ from kernelwright.agents.drafter.fusion import (
     padded,
     reduce_operand,
 )
-from kernelwright.agents.drafter.index import ONE, ZERO, Atom, Expr, coefficient, flatten, floordiv, modulo, substitute
+from kernelwright.agents.drafter.index import (
+    BACK,
+    ONE,
+    ZERO,
+    Atom,
+    Expr,
+    coefficient,
+    flatten,
+    floordiv,
+    modulo,
+    substitute,
+)
 from kernelwright.agents.drafter.values import Map, Reduce, Scan, Value
 
 _SHORT = 8
@@ -229,7 +240,7 @@ def lane_candidates(nest: Nest) -> list[Atom]:
         for offset in offsets:
             if atom not in offset.variables():
                 score += 0.1
-            elif coefficient(offset, atom) == ONE:
+            elif coefficient(offset, atom) in (ONE, BACK):
                 score += 1.0
             else:
                 score -= 1.0

@@ -151,7 +151,8 @@ def _parameters(facts: Facts, planner: Planner) -> tuple[Parameter, ...]:
     nests = [nest_of(k, memory) for k in loops]
     widest = max((r.stored.dtype for k in loops for r in k.roots), key=lambda d: d.itemsize, default=DType.FLOAT32)
     widest = DType.FLOAT64 if any(v.dtype is DType.FLOAT64 for k in loops for v in k.reads) else widest
-    if widest is DType.INT64:
+    if widest is DType.INT64 and any(v.dtype.is_floating for k in loops for v in k.reads):
+        # Positions are stored as 64-bit integers, but what is looked at is not.
         widest = DType.FLOAT32
     found: list[Parameter] = []
     if loops:

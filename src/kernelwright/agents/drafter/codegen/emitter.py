@@ -24,7 +24,7 @@ from kernelwright.agents.drafter.codegen.functions import (
     lane_type,
 )
 from kernelwright.agents.drafter.fusion import Index, mapped
-from kernelwright.agents.drafter.index import ONE, Atom, Expr, coefficient, flatten, render
+from kernelwright.agents.drafter.index import BACK, ONE, Atom, Expr, coefficient, flatten, render
 from kernelwright.agents.drafter.values import Access, Guarded, Map, Position, Scalar, Scan, Value, display_name
 from kernelwright.core.dtypes import DType
 
@@ -207,10 +207,11 @@ class Emitter:
             place, depth = self.integer(offset)
             text = f"kw::load<1>({_sum(pointer, place)})"
             return self.define(_loaded(text, value.dtype), ctype, depth, False, value.name)
-        if coefficient(offset, self.lane) != ONE:
+        step = coefficient(offset, self.lane)
+        if step not in (ONE, BACK):
             return self._each_lane(value, index)
         place, depth = self.integer(offset)
-        text = _loaded(f"read<W>({_sum(pointer, place)}, lanes)", value.dtype)
+        text = _loaded(f"{'read' if step == ONE else 'read_back'}<W>({_sum(pointer, place)}, lanes)", value.dtype)
         return self.define(text, ctype, depth, True, value.name)
 
     def _each_lane(self, value: Value, index: Index) -> Operand:

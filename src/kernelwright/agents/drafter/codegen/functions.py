@@ -30,6 +30,7 @@ LOGICAL = {"and": "&&", "or": "||", "xor": "!="}
 EXPENSIVE = frozenset(
     [
         "exp",
+        "exp_below_zero",
         "exp2",
         "expm1",
         "log",
@@ -101,6 +102,8 @@ def call(function: str, dtype: DType, source: CType, operands: list[str]) -> str
     target = COMPUTE[dtype]
     if function == "cast":
         return _conversion(dtype, source, operands[0])
+    if function == "rounded":
+        return f"rounded({operands[0]})"
     if function == "copy":
         return operands[0]
     if function in COMPARE:

@@ -9,7 +9,7 @@ from kernelwright.agents.drafter.codegen.accumulators import Accumulator
 from kernelwright.agents.drafter.codegen.emitter import Emitter, Operand, storable, widened
 from kernelwright.agents.drafter.codegen.functions import COMPUTE
 from kernelwright.agents.drafter.fusion import Index, Root
-from kernelwright.agents.drafter.index import ONE, Atom, Expr, coefficient, flatten
+from kernelwright.agents.drafter.index import BACK, ONE, Atom, Expr, coefficient, flatten
 from kernelwright.agents.drafter.nest import Nest, offset_in, span
 from kernelwright.agents.drafter.values import Reduce, Scan, display_name
 from kernelwright.core.dtypes import DType
@@ -82,7 +82,10 @@ class LoopWriter:
         past = self.values.get("store") == "stream" and root.stored.dtype is not DType.BOOL
         text = storable(wide, root.stored.dtype)
         offset = flatten(root.index, root.stored.shape)
-        if self.emit.lane is not None and coefficient(offset, self.emit.lane) != ONE:
+        step = ONE if self.emit.lane is None else coefficient(offset, self.emit.lane)
+        if step == BACK:
+            return f"write_back({address}, {text}, lanes);"
+        if self.emit.lane is not None and step != ONE:
             return self._store_lanes(root, text, self.emit.lane)
         return f"{'write_past_cache' if past else 'write'}({address}, {text}, lanes);"
 

@@ -61,6 +61,49 @@ inline int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }
 """
 
 EXTRAS = {
+    "_back": """\
+// The lanes in the opposite order, from p downwards.
+template <class V, int... I> KW_INLINE V reversed(V v, kw::indices<I...>) {
+    if constexpr (kw::lanes<V> == 1) return v;
+    else return __builtin_shufflevector(v, v, (kw::lanes<V> - 1 - I)...);
+}
+template <int W, class T> KW_INLINE auto read_back(const T* p, whole) {
+    return reversed(kw::load<W>(p - (W - 1)), kw::index_range<W>());
+}
+template <int W, class T> KW_INLINE auto read_back(const T* p, int64_t n) {
+    decltype(kw::load<W>(p)) v{};
+    for (int64_t lane = 0; lane < n; ++lane) {
+        if constexpr (W == 1) v = kw::load<1>(p - lane);
+        else v[lane] = kw::load<1>(p - lane);
+    }
+    return v;
+}
+template <class T, class V> KW_INLINE void write_back(T* p, V v, whole) {
+    kw::store(p - (kw::lanes<V> - 1), reversed(v, kw::index_range<kw::lanes<V>>()));
+}
+template <class T, class V> KW_INLINE void write_back(T* p, V v, int64_t n) {
+    for (int64_t lane = 0; lane < n; ++lane) {
+        if constexpr (kw::lanes<V> == 1) kw::store(p - lane, v);
+        else kw::store(p - lane, v[lane]);
+    }
+}
+""",
+    "rounded(": """\
+// v as it is rounded: the compiler does not see that it is a product, so it cannot fuse it with a sum.
+template <class V> KW_INLINE V rounded(V v) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(V) <= 64) asm("" : "+v"(v));
+#elif defined(__AVX__)
+    if constexpr (sizeof(V) <= 32) asm("" : "+x"(v));
+#elif defined(__aarch64__)
+    if constexpr (sizeof(V) <= 16) asm("" : "+w"(v));
+#else
+    if constexpr (false);
+#endif
+    else asm("" : "+m"(v));
+    return v;
+}
+""",
     "vectors<": """\
 // A number of vectors, known when compiled.
 template <int N> struct vectors { static constexpr int count = N; };

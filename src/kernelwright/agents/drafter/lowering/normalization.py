@@ -21,7 +21,8 @@ def _softmax(builder: Builder, node: Node) -> Tensor:
     axis = builder.integer(node, 1, "dim", -1) % len(tensor.shape)
     top = kept_dims(reduced(builder, "max", tensor, (axis,), tensor.dtype), (axis,))
     shifted = f("sub", tensor, top)
-    weights = f("exp", shifted)
+    # Next to a sum of at least one, denormal terms do not matter; as results of a softmax they may.
+    weights = f("exp_below_zero" if "log_softmax" in node.op else "exp", shifted)
     total = kept_dims(reduced(builder, "sum", weights, (axis,), tensor.dtype), (axis,))
     if "log_softmax" in node.op:
         return f("sub", shifted, f("log", total))

@@ -177,9 +177,10 @@ def _logsumexp(builder: Builder, node: Node) -> Tensor:
     axes = builder.dims(node, 1, "dim", len(tensor.shape))
     f = Formula(builder, tensor.dtype)
     top = kept_dims(reduced(builder, "max", tensor, axes, tensor.dtype), axes)
-    safe = f.choose(f.test("eq", f("abs", top), math.inf), 0.0, top)
-    total = kept_dims(reduced(builder, "sum", f("exp", f("sub", tensor, safe)), axes, tensor.dtype), axes)
-    return reshaped(f("add", f("log", total), safe), builder.output_shape(node))
+    terms = f("exp_below_zero", f("sub", tensor, top))
+    total = kept_dims(reduced(builder, "sum", terms, axes, tensor.dtype), axes)
+    endless = f.test("eq", f("abs", top), math.inf)
+    return reshaped(f.choose(endless, top, f("add", f("log", total), top)), builder.output_shape(node))
 
 
 @lowers("cumsum.default", "cumprod.default")

@@ -11,9 +11,11 @@ from kernelwright.agents.drafter.values import (
     Access,
     Map,
     Position,
+    Reduce,
     Scalar,
     Shape,
     Tensor,
+    Value,
     axis_variables,
     whole,
 )
@@ -159,9 +161,23 @@ class Builder:
 
     def map(self, function: str, dtype: DType, *operands: Tensor, hint: str = "") -> Tensor:
         """An elementwise function; operands are broadcast against each other."""
+        if function == "sub" and dtype.is_floating:
+            operands = self._rounded_apart(*operands)
         shape = broadcast_shape([t.shape for t in operands])
         reads = tuple(broadcast(t, shape).access for t in operands)
         return whole(Map(self.fresh(hint), dtype, shape, function, reads))
+
+    def _rounded_apart(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """A product from which a reduction of it is subtracted is rounded first, as in the reduction.
+
+        Else the compiler joins product and difference, and the maximum minus itself is the rounding error instead of 0.
+        """
+        sides = []
+        for side, other in ((first, second), (second, first)):
+            value = side.value
+            joins = isinstance(value, Map) and value.function == "mul" and _holds_reduction(other.value, 4)
+            sides.append(self.map("rounded", side.dtype, side) if joins else side)
+        return sides[0], sides[1]
 
     def cast(self, tensor: Tensor, dtype: DType) -> Tensor:
         """A conversion; nothing where the type is right already."""
@@ -171,6 +187,13 @@ class Builder:
         if isinstance(value, Scalar):
             return self.scalar(converted(value.number, dtype), dtype)
         return self.map("cast", dtype, tensor)
+
+
+def _holds_reduction(value: Value, depth: int) -> bool:
+    if isinstance(value, Reduce):
+        return True
+    operands = value.operands if isinstance(value, Map) else ()
+    return depth > 0 and any(_holds_reduction(access.value, depth - 1) for access in operands)
 
 
 def converted(number: float | int | bool, dtype: DType) -> float | int | bool:
