@@ -134,6 +134,7 @@ def test_same_seed_same_values():
         (np.sort(np.random.default_rng(0).random((3, 50)), axis=1), "sorted"),
         (np.random.default_rng(0).random((9, 9)), "general"),
         (np.ones((9, 9)), "general"),
+        (np.random.default_rng(0).random((40, 1)).repeat(50, 1), "general"),
         (np.array(3.0), "general"),
         (np.zeros((0, 4)), "general"),
     ],

@@ -27,6 +27,16 @@ def refused(tmp_path):
 TORCH = "import torch\nfrom torch import nn\n"
 SAME = TORCH + "def f(x):\n    return x\n"
 MODULE = TORCH + "class Model(nn.Module):\n    def __init__(self, n):\n        super().__init__()"
+LAZY = (
+    MODULE.replace("(self, n)", "(self)")
+    + "; self.inner = nn.LazyLinear(3)\n    def forward(self, x): return self.inner(x)"
+)
+FACTORY = (
+    TORCH
+    + "def make(n):\n    return nn.Linear(n, 3)\nModel = make"
+    + INPUTS
+    + "def get_init_inputs():\n    return [16]"
+)
 COUNTING = TORCH + "n = 0\ndef f(x):\n    global n\n    n += 1\n    return x[: 1 + n % 2]"
 
 
@@ -42,6 +52,9 @@ COUNTING = TORCH + "n = 0\ndef f(x):\n    global n\n    n += 1\n    return x[: 1
         (TORCH + "def f(x):\n    raise ValueError('not today')" + INPUTS, "reference_raises", "op.py:4: running"),
         (SAME + "def get_inputs():\n    raise OSError('gone')", "reference_raises", "get_inputs()"),
         (MODULE + INPUTS, "reference_raises", "making"),
+        (FACTORY, "no_reference", "a function that makes a module"),
+        (LAZY + INPUTS, "unsupported_input", "`inner.weight` has no shape"),
+        (SAME + "def get_inputs():\n    return {'y': torch.ones(3)}", "bad_declaration", "the reference takes x"),
         (TORCH + "def f(x):\n    return x.cuda()" + INPUTS, "needs_gpu", "op.py:4"),
         (TORCH + "def f(x):\n    return x * torch.ones(1, device='cuda')" + INPUTS, "needs_gpu", "CUDA"),
         (SAME + "def get_inputs():\n    return [torch.randn(2, 2, device='cuda')]", "needs_gpu", "CUDA"),
@@ -60,7 +73,9 @@ COUNTING = TORCH + "n = 0\ndef f(x):\n    global n\n    n += 1\n    return x[: 1
     ],
 )  # fmt: skip
 def test_refused_with_the_reason(refused, text, reason, words):
-    assert words in str(refused(text, reason))
+    error = refused(text, reason)
+    assert words in str(error)
+    assert error.hint or reason in {"unsupported_dtype", "unsupported_input"}
 
 
 def test_a_name_without_inputs(refused, tmp_path):
@@ -68,6 +83,13 @@ def test_a_name_without_inputs(refused, tmp_path):
     error = refused(text, "bad_declaration", target=f"{tmp_path / 'op.py'}:f")
     assert "nothing says which inputs `f` takes" in str(error)
     assert "--input x=float32[64,4096]" in error.hint
+
+
+def test_a_long_file_is_not_listed_whole(refused):
+    names = "\n".join(f"def part{i}(x):\n    return x" for i in range(99))
+    said = str(refused(f"{TORCH}{names}\n", "no_reference"))
+    assert "part3" in said
+    assert "and 87 more" in said
 
 
 def test_missing_things(refused, tmp_path):

@@ -18,6 +18,11 @@ _GPU_SIGNS = (
     "xpu device",
     "torch not linked with support for mps",
 )
+_HINTS: dict[TaskFault, str] = {
+    "reference_raises": "make the file work by itself first: Model(*get_init_inputs())(*get_inputs()), or the function "
+    "on inputs of the declared shapes",
+    "import_failed": "make `python FILE` work first; relative paths are best read from Path(__file__).parent",
+}
 _MEMORY_SIGNS = ("can't allocate memory", "cannot allocate memory", "out of memory", "unable to allocate")
 
 
@@ -40,8 +45,16 @@ def task_error(error: BaseException, *, path: str | Path, doing: str, otherwise:
     if is_memory_failure(error):
         return TaskError("out_of_memory", told, hint="make the inputs smaller")
     if isinstance(error, SyntaxError):
-        return TaskError("syntax_error", syntax_words(error, path))
-    return TaskError(otherwise, told)
+        return TaskError(
+            "syntax_error", syntax_words(error, path), hint="correct the file; `python FILE` says the same"
+        )
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return TaskError(
+            otherwise,
+            told,
+            hint=f"install {error.name.partition('.')[0]} beside kernelwright, or put it next to the file",
+        )
+    return TaskError(otherwise, told, hint=_HINTS.get(otherwise, ""))
 
 
 def syntax_words(error: SyntaxError, path: str | Path) -> str:

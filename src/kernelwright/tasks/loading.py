@@ -64,7 +64,11 @@ class _Reading:
         self.default = self.bindings[0] if self.bindings else {}
         self.reference = Reference(program, arguments, self.state, self.default)
         if not self.reference.kernel_inputs:
-            raise TaskError("input_independent", f"{self._path}: the reference takes no tensor")
+            raise TaskError(
+                "input_independent",
+                f"{self._path}: the reference takes no tensor",
+                hint="return its input tensors from get_inputs(), or declare them",
+            )
         self.own, self.outputs, self.returns_tuple, self.seconds = self._first_run()
 
     @property

@@ -20,7 +20,8 @@ For each floating output element, with o the oracle's value and m its local magn
   to three orders of magnitude above.
 
 Elements where the reference itself overflows are not judged. Integer and boolean outputs must agree exactly where they
-are stable: where neither moving the inputs by one rounding nor the reference's own precision changes them.
+are stable: where neither moving the inputs by one rounding, nor the reference's own precision, nor other roundings of
+the results on the way (`roundings`) change them.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from kernelwright.tasks.failures import place, task_error
 from kernelwright.tasks.model import Task, TensorSpec, Tolerance
 from kernelwright.tasks.precision import everything_in_double
 from kernelwright.tasks.reference import Reference
+from kernelwright.tasks.roundings import rounded_otherwise, signs_of_values
 
 if TYPE_CHECKING:
     import torch
@@ -61,6 +63,10 @@ _LONGEST = 65536.0
 _SHORTEST_ROW = 8
 _MANY_ELEMENTS = 1 << 22
 """From here on one draw of signs is enough for the smoothed change."""
+_ROUNDING_DRAWS = 12
+"""Two near values part or swap in about one draw of four."""
+_ROUNDINGS = 4.0
+"""Roundings by which each result on the way is moved: what a vectorised exp or tanh may be off."""
 _OWN_PRECISION_FACTOR = 4.0
 """How much wider the rounding term is where the reference cannot run in float64 and its own result is the oracle."""
 _UNJUDGED = 0.5
@@ -117,6 +123,7 @@ def compute(
         return Illegal(illegal)
     moved = _moved(reference, tensors, exact, in_double=double is not None, seed=seed)
     length = _length(reference, tensors, exact, seed=seed) if double is not None else 4096.0
+    rounded = _rounded(reference, tensors, exact, seed=seed) if double is not None else []
     outputs = []
     for index, spec in enumerate(task.outputs):
         changes = [m[index] for m in moved if m is not None]
@@ -136,7 +143,9 @@ def compute(
             expected = _representable(exact[index], spec.dtype)
             outputs.append(OutputOracle(spec.name, spec.dtype, expected, allowed, None))
         else:
-            stable = np.logical_and.reduce([own_values == exact[index], *(c == exact[index] for c in changes)])
+            stable = np.logical_and.reduce(
+                [own_values == exact[index], *(c == exact[index] for c in (*changes, *(r[index] for r in rounded)))]
+            )
             zeros = np.zeros(exact[index].shape, np.float32)
             outputs.append(OutputOracle(spec.name, spec.dtype, exact[index], zeros, np.asarray(stable)))
     note = (
@@ -226,6 +235,25 @@ def _moved(
     return [r for r in results if r is not None and [a.shape for a in r] == [a.shape for a in exact]]
 
 
+def _rounded(
+    reference: Reference, tensors: Sequence[torch.Tensor], exact: Sequence[Array], *, seed: int
+) -> list[list[Array]]:
+    """The outputs under other roundings on the way; empty where all outputs are floating."""
+    import torch
+
+    if all(a.dtype.kind == "f" for a in exact):
+        return []
+    generator = torch.Generator().manual_seed(seed + 2)
+    wide = all(t.dtype is torch.float64 for t in tensors if t.is_floating_point())
+    size = _ROUNDINGS * (DType.FLOAT64 if wide else DType.FLOAT32).epsilon
+    draws = _ROUNDING_DRAWS if sum(t.numel() for t in tensors) < _MANY_ELEMENTS else _ROUNDING_DRAWS // 3
+    results = []
+    for _ in range(draws):
+        with rounded_otherwise(int(torch.randint(1, 2**31 - 1, (), generator=generator)), size):
+            results.append(double_call(reference, tensors))
+    return [r for r in results if r is not None and [a.shape for a in r] == [a.shape for a in exact]]
+
+
 def _as_float(tensor: torch.Tensor) -> Array:
     return _storage(tensor.double()) if tensor.is_floating_point() else _storage(tensor)
 
@@ -239,11 +267,10 @@ def _shift(tensor: torch.Tensor, generator: torch.Generator, salt: int | None, *
     eps = 2.0**-52 if tensor.dtype is torch.float64 else 2.0**-23
     wide = tensor.double()
     if salt is None:
-        signs = torch.randint(0, 2, wide.shape, generator=generator, dtype=torch.int8)
+        signs = torch.randint(0, 2, wide.shape, generator=generator, dtype=torch.int8).double() * 2 - 1
     else:
-        bits = wide.contiguous().view(torch.int64)
-        signs = ((bits ^ (bits >> 29)) * (2 * salt + 1) >> 33) & 1
-    moved = wide * (1 + eps * (signs.double() * 2 - 1))
+        signs = signs_of_values(wide, salt)
+    moved = wide * (1 + eps * signs)
     return moved if in_double else moved.to(tensor.dtype)
 
 

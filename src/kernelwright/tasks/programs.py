@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 _SCALARS = (bool, int, float, str, type(None))
+_LISTED = 12
+"""Names that a message lists at most."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,11 @@ class Program:
             names = parameter_names(self.callable, len(made))
             unknown = [name for name in made if name not in names]
             if unknown:
-                raise TaskError("bad_declaration", f"get_inputs() names `{unknown[0]}`; the reference takes {names}")
+                raise TaskError(
+                    "bad_declaration",
+                    f"get_inputs() names `{unknown[0]}`; the reference takes {', '.join(names)}",
+                    hint="name the arguments of forward(), or return a list",
+                )
             last = max((names.index(name) for name in made), default=-1)
             defaults = _defaults(self.callable)
             return [made[name] if name in made else defaults.get(name) for name in names[: last + 1]]
@@ -203,10 +209,15 @@ def _no_reference(path: Path, what: str, offers: Contents) -> TaskError:
     names = [*offers.declared, *offers.module_classes, *offers.module_instances, *offers.functions]
     return TaskError(
         "no_reference",
-        f"{path}: {what}; it defines {', '.join(names) or 'no class or function of its own'}",
+        f"{path}: {what}; it defines {_listed(names) or 'no class or function of its own'}",
         hint="looked for: a function under @kernelwright.tasks.operation, class Model with get_inputs(), one module or "
         "function with get_inputs(), or NAME given as file.py:NAME with --input x=float32[64,4096]",
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    left = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {left} more" if left > 0 else "")
 
 
 def _annotated(function: Any) -> tuple[str, ...]:
@@ -283,11 +294,47 @@ def _ready(found: Any, module: ModuleType, path: Path) -> tuple[Callable[..., An
                 found = found(*arguments, **keywords)
         except (Exception, SystemExit) as error:
             raise task_error(error, path=path, doing="while making the module", otherwise="reference_raises") from error
+    elif found is getattr(module, "Model", None):
+        _refuse_factory(found, module, path)
     if isinstance(found, nn.Module):
+        _refuse_lazy(found, path)
         return found.eval().requires_grad_(False), found
     if not callable(found):
         raise TaskError("no_reference", f"{path}: the reference is a {type(found).__name__}, not callable")
     return found, None
+
+
+def _refuse_factory(found: Any, module: ModuleType, path: Path) -> None:
+    """A function that makes the module would be taken for the operation itself."""
+    from torch import nn
+
+    if isinstance(found, nn.Module):
+        return
+    try:
+        with seeded(0):
+            arguments, keywords = _initial(module)
+            made = found(*arguments, **keywords)
+    except (Exception, SystemExit):  # noqa: BLE001 - then it is no factory, or calling the reference will say why
+        return
+    if isinstance(made, nn.Module):
+        raise TaskError(
+            "no_reference",
+            f"{path}: `Model` is a function that makes a module; expected a class, or a module made already",
+            hint="give it a name beside the function: model = Model(*get_init_inputs()), and name it as "
+            f"{path.name}:model",
+        )
+
+
+def _refuse_lazy(made: nn.Module, path: Path) -> None:
+    from torch.nn.parameter import is_lazy
+
+    for name, value in (*made.named_parameters(), *made.named_buffers()):
+        if is_lazy(value):
+            raise TaskError(
+                "unsupported_input",
+                f"{path}: the parameter `{name}` has no shape before the first call (a lazy module)",
+                hint="name the sizes, such as nn.Linear(64, 8) in place of nn.LazyLinear(8)",
+            )
 
 
 def _initial(module: ModuleType) -> tuple[list[Any], dict[str, Any]]:

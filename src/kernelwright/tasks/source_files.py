@@ -29,6 +29,9 @@ class Target:
     attribute: str
 
 
+_WHERE_MODULES_ARE = "install it beside kernelwright, run from the folder that holds it, or give the file itself"
+
+
 def parse_target(words: str) -> Target:
     """Read `file.py`, `file.py:name` or `module.path:callable`.
 
@@ -43,14 +46,18 @@ def parse_target(words: str) -> Target:
             raise TaskError("missing_file", f"{path}: {what}", hint="give a Python file, or module.path:callable")
         return Target(path.resolve(), "", attribute)
     if not attribute:
-        raise TaskError("missing_file", f"{words}: neither a file nor module.path:callable")
+        raise TaskError(
+            "missing_file",
+            f"{words}: neither a file nor module.path:callable",
+            hint="for example my_op.py, my_op.py:Model or torch.nn.functional:gelu --input x=float32[64,4096]",
+        )
     sys.path[:0] = [""] if "" not in sys.path else []
     try:
         spec = importlib.util.find_spec(head)
     except (ImportError, ValueError, AttributeError) as error:
-        raise TaskError("missing_file", f"cannot find the module {head!r}: {error}") from error
+        raise TaskError("missing_file", f"cannot find the module {head!r}: {error}", hint=_WHERE_MODULES_ARE) from error
     if spec is None or not spec.origin or not Path(spec.origin).is_file():
-        raise TaskError("missing_file", f"cannot find the module {head!r}", hint="is it installed here?")
+        raise TaskError("missing_file", f"cannot find the module {head!r}", hint=_WHERE_MODULES_ARE)
     return Target(Path(spec.origin), head, attribute)
 
 
@@ -65,7 +72,9 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise TaskError("missing_file", f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise TaskError("syntax_error", f"{path}: not UTF-8 text (byte {error.start})") from error
+        raise TaskError(
+            "syntax_error", f"{path}: not UTF-8 text (byte {error.start})", hint="save it as UTF-8"
+        ) from error
 
 
 def load_module(path: Path, text: str, module_name: str = "") -> ModuleType:
@@ -78,7 +87,7 @@ def load_module(path: Path, text: str, module_name: str = "") -> ModuleType:
         code = compile(ast.parse(text, str(path)), str(path), "exec")
     except (SyntaxError, ValueError, RecursionError) as error:
         words = syntax_words(error, path) if isinstance(error, SyntaxError) else f"{path}: {error}"
-        raise TaskError("syntax_error", words) from error
+        raise TaskError("syntax_error", words, hint="correct the file; `python FILE` says the same") from error
     try:
         if module_name:
             return importlib.import_module(module_name)
