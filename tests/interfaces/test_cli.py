@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -47,6 +51,66 @@ def test_version_and_bare_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "key", "said"),
+    [
+        (["--help"], "help", "optimize"),
+        (["optimize", "--help"], "help", "--evaluations"),
+        (["archive", "show", "-h"], "help", "RUN|CANDIDATE"),
+        (["--version"], "version", __version__),
+    ],
+)
+def test_help_and_version_are_one_object_too(tmp_path: Path, words: list[str], key: str, said: str) -> None:
+    done = command(*words, "--json", folder=tmp_path)
+    assert done.returncode == 0
+    assert said in answer(done)[key]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_verdict_is_one_object_and_leaves_nothing_running(task: Path, number: signal.Signals) -> None:
+    (task.parent / "endless.cpp").write_text(
+        RIGHT.replace("const float* x", 'for (;;) asm volatile(""); const float* x')
+    )
+    words = ["evaluate", "endless.cpp", "--task", "doubled.py", "--no-timing", "--json"]
+    running = subprocess.Popen(
+        [*START, *words],
+        cwd=task.parent,
+        env=environment(task.parent / "home"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    time.sleep(6)
+    family = _descendants(running.pid)
+    assert family
+    running.send_signal(number)
+    said, _ = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert json.loads(said)["error"]["code"] == "interrupted"
+    until = time.monotonic() + 5
+    while (left := [pid for pid in family if _alive(pid)]) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not left
+
+
+def _descendants(root: int) -> set[int]:
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    found = {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {root}
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
     ("words", "code", "reason", "said"),
     [
         (["optimize", "missing.py"], 2, "missing_file", "no such file"),
@@ -55,6 +119,11 @@ def test_version_and_bare_call(tmp_path: Path) -> None:
         (["optimize", "doubled.py", "--wall", "soon"], 2, "usage", "not a time"),
         (["optimize", "doubled.py", "--rule", "none"], 2, "usage", "own-kernel"),
         (["optimize", "doubled.py", "--replay", "a.jsonl"], 2, "usage", "--model"),
+        (["optimize", "doubled.py", "--model", "m", "--replay", "a.jsonl"], 2, "usage", "no recording a.jsonl"),
+        (["optimize", "doubled.py", "--json=yes"], 2, "usage", "does not take a value"),
+        (["optimize", "no.such.module:f"], 2, "missing_file", "give the file itself"),
+        (["nonsense"], 2, "usage", "No such command"),
+        (["archive", "nonsense"], 2, "usage", "No such command"),
         (["optimize", "doubled.py", "--device", "cuda"], 3, "environment", "not supported"),
         (["optimize", "--resume", "--run-dir", "nowhere"], 2, "resume", "no run"),
         (["evaluate", "missing.cpp", "--task", "doubled.py"], 2, "candidate", "no such file"),

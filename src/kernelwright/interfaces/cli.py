@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -237,14 +242,48 @@ def _finish(code: ExitCode) -> None:
 def run(arguments: list[str]) -> int:
     """Run a command; returns the exit code. Errors are printed here and nowhere else."""
     global _current  # noqa: PLW0603 - the one place that knows whether the answer is JSON before the words are parsed
-    _current = Output(as_json="--json" in arguments)
+    _current = Output(as_json=any(word.partition("=")[0] == "--json" for word in arguments))
     with _current.guarded():
         try:
-            return _invoke(arguments)
+            with _termination_as_interrupt():
+                return _about(arguments) if _current.as_json and _asks_about(arguments) else _invoke(arguments)
         except SystemExit as stop:
             return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
         except BaseException as error:  # noqa: BLE001 - the boundary: nothing may leave as a bare traceback
             return report_failure(error, _current)
+
+
+@contextlib.contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does: with an answer, and with nothing of ours left running."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _asks_about(arguments: list[str]) -> bool:
+    return bool({"--help", "-h", "--version"} & set(arguments))
+
+
+def _about(arguments: list[str]) -> int:
+    """Help or the version as one object."""
+    words = [word for word in arguments if word != "--json"]
+    if "--version" in words:
+        _current.answer({"version": __version__})
+        return ExitCode.OK
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        code = _invoke(words)
+    _current.answer({"help": told.getvalue()})
+    return code
 
 
 def _invoke(arguments: list[str]) -> int:
@@ -258,6 +297,9 @@ def _invoke(arguments: list[str]) -> int:
         if message == "":
             return ExitCode.USAGE
         raise UsageError(message, hint=_usage_hint(error)) from error
+    if result == ExitCode.INTERRUPTED:
+        # The parser makes a mere exit code of Ctrl-C; the user is owed an answer.
+        raise KeyboardInterrupt
     return result if isinstance(result, int) else ExitCode.OK
 
 

@@ -153,6 +153,8 @@ def _model(options: OptimizeOptions) -> ModelConfig | None:
         if options.record or options.replay or options.model_only:
             raise UsageError("--record, --replay and --model-only need --model NAME")
         return None
+    if options.replay and not options.replay.is_file():
+        raise UsageError(f"there is no recording {options.replay}", hint="make one with --record FILE")
     paths = [str(p.absolute()) if p else None for p in (options.record, options.replay)]
     return ModelConfig(name=options.model, record=paths[0], replay=paths[1], only=options.model_only)
 
