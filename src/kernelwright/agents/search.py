@@ -82,6 +82,7 @@ class Search:
         finally:
             self._stop_threads()
         self._measure_finalists()
+        self._record_late_calls()
         return self._finish(stop)
 
     def interrupted(self) -> RunResult:
@@ -114,6 +115,8 @@ class Search:
         if failure:
             self._emit(Note(text=f"the reference cannot be traced, so no kernel is drafted from it: {failure}"))
         elif not isinstance(traced, str):
+            from kernelwright.agents.drafter.coverage import uncovered
+
             self._uncovered = uncovered(traced)
             if self._uncovered:
                 self._emit(Note(text=f"left to the library, since no kernel covers it: {', '.join(self._uncovered)}"))
@@ -185,16 +188,25 @@ class Search:
     def _adopt(self, plan: StepPlan, record: StepRecord) -> None:
         """Put a step on record, then in the queue."""
         proposer = self._proposers[plan.spec.proposer]
-        for call in _taken(proposer, "take_calls"):
-            self._journal.add_call(plan.number, call.model_dump(mode="json"))
-            self._spending.tokens += call.input_tokens + call.output_tokens
-            self._spending.cost_usd += call.cost_usd or 0.0
+        self._record_calls(proposer, plan.number)
         for note in _taken(proposer, "take_notes"):
             self._emit(Note(text=note))
         if record.failure:
             self._emit(Note(text=f"proposer {record.proposer} broke in step {record.name}: {record.failure}"))
         self._journal.add_step(record)
         self._take_in(record)
+
+    def _record_calls(self, proposer: Proposer, step: int) -> None:
+        for call in _taken(proposer, "take_calls"):
+            self._journal.add_call(step, call.model_dump(mode="json"))
+            self._spending.tokens += call.input_tokens + call.output_tokens
+            self._spending.cost_usd += call.cost_usd or 0.0
+
+    def _record_late_calls(self) -> None:
+        """A step that was under way when the search stopped brings no candidates, but what it cost counts."""
+        if self._flight is not None:
+            plan, _ = self._flight
+            self._record_calls(self._proposers[plan.spec.proposer], plan.number)
 
     def _take_in(self, record: StepRecord) -> None:
         self._state.steps.append(record)

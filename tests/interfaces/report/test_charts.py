@@ -159,6 +159,7 @@ def test_log_ticks_are_few_and_inside(low, ratio, about):
 @given(st.lists(ANY), st.lists(ANY, max_size=3))
 @example([], [1.6e307])
 @example([5e-324], [])
+@example([4.6958287927927016e16, math.inf], [8.501429668492435e-89])
 def test_a_domain_holds_every_usable_value(values, around):
     low, high = log_domain(values, around=around)
     assert 0 < low < high < math.inf

@@ -31,7 +31,8 @@ class Scale:
             a, b, v = math.log10(self.low), math.log10(self.high), math.log10(inside)
         else:
             a, b, v = self.low, self.high, inside
-        return self.start + (self.end - self.start) * (v - a) / (b - a)
+        share = min(max((v - a) / (b - a), 0.0), 1.0)
+        return self.end if share == 1.0 else self.start + (self.end - self.start) * share
 
     def ticks(self, about: int = 5) -> list[float]:
         """Round values inside the scale, about as many as asked for."""
