@@ -134,6 +134,9 @@ class Ahead:
     def _compile(self, mode: str, graph: Graph | str) -> str:
         if mode != "compile" and not tunable(graph):
             return SAME_CODE
+        if mode != "compile":
+            # It chooses by timing, which must not happen beside other work: left to the baseline's own process.
+            return ""
         workloads = [workload.axes for workload in self._task.timed_workloads]
         try:
             self._ask({"do": "compile", "mode": mode, "workloads": workloads}, seconds=COMPILE_SECONDS)

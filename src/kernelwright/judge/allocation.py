@@ -30,6 +30,21 @@ def set_warm_rule() -> bool:
     return all(mallopt(option, value) == 1 for option, value in settings)
 
 
+def set_lean_rule() -> None:
+    """Large blocks go back to the system as soon as they are free: for a process in which nothing is ever timed."""
+    mallopt = getattr(_libc, "mallopt", None)
+    if mallopt is not None:
+        for option, value in ((_M_MMAP_MAX, 1 << 16), (_M_TRIM_THRESHOLD, 1 << 20), (_M_TOP_PAD, 0)):
+            mallopt(option, value)
+
+
+def return_free_memory() -> None:
+    """Give what is free back to the system, which the warm rule alone never does."""
+    trim = getattr(_libc, "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
+
+
 def poison_allocations(byte: int) -> None:
     """Fill what is allocated from now on with `byte` (all but the smallest blocks); 0xFF switches it off."""
     mallopt = getattr(_libc, "mallopt", None)

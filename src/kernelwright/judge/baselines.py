@@ -53,6 +53,7 @@ def make_ring(task: Task, reference: ReferenceProcess, workload: Workload, plan:
     size = sum(_bytes(spec.shape(workload.axes)) * spec.dtype.itemsize for spec in task.kernel_inputs)
     slots = min(_MOST_SLOTS, max(2, -(-plan.ring_bytes // max(1, size))))
     region, inputs = reference.own_region(workload.axes, [seed + n for n in range(slots)])
+    region.seal()
     return Ring(workload, region, inputs)
 
 
@@ -162,7 +163,7 @@ class Baselines:
             folder=folder,
             memory_bytes=max(self.limits.memory_bytes, 8 << 30),
             output_bytes=self.limits.output_bytes,
-            settings={"threads": self.threads, "task": self.task.to_json()},
+            settings={"threads": self.threads, "timed": True, "task": self.task.to_json()},
         )
         message = {"do": "prepare", "mode": mode, "axes": ring.workload.axes, "slots": ring.slots}
         try:

@@ -79,6 +79,11 @@ class Case:
         )
 
 
+def own_seed(secret: int) -> int:
+    """Seed of the own inputs that are verified on, and of the first set that is timed on."""
+    return int(np.random.default_rng([secret, 2]).integers(1 << 30))
+
+
 class Cases:
     """The cases of a task, made on first use, cheapest first."""
 
@@ -86,6 +91,7 @@ class Cases:
         self._task = task
         self._reference = reference
         self._seed = seed
+        self._own_seed = own_seed(seed)
         generator = np.random.default_rng([seed, 1])
         self.workloads = (*task.workloads, *hidden_workloads(task, generator))
         self._made: list[Case] | None = None
@@ -107,8 +113,12 @@ class Cases:
             self._made = sorted(made, key=lambda case: not case.binding)
         return self._made
 
+    def own_case(self, workload: Workload) -> Case | None:
+        """The case on the task's own inputs of a timed workload; the first set of inputs that it is timed on."""
+        return next((c for c in self.all() if c.workload is workload and c.distribution is OWN), None)
+
     def _cases(self, workload: Workload) -> Iterator[Case]:
-        own = [np.array(array) for array in self._reference.own_inputs(workload.axes, [0])[0]]
+        own = [np.array(array) for array in self._reference.own_inputs(workload.axes, [self._own_seed])[0]]
         distributions = self._distributions(workload)
         if workload is self.workloads[-1] and not self._task.special_values:
             distributions.append(_SPECIAL)

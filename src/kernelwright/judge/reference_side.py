@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelwright.core.dtypes import DType
+from kernelwright.judge.allocation import return_free_memory, set_lean_rule
 from kernelwright.judge.regions import Layout, Region, layout
 from kernelwright.judge.timed_calls import TimedCalls, ring_of
 from kernelwright.judge.wire import Message
@@ -57,6 +58,8 @@ class ReferenceSide:
     def __init__(self, settings: dict[str, Any]) -> None:
         import torch
 
+        if not settings["timed"]:
+            set_lean_rule()
         self._threads = int(settings["threads"])
         torch.set_num_threads(self._threads)
         torch.set_grad_enabled(False)
@@ -77,7 +80,11 @@ class ReferenceSide:
             "prepare": self._prepare,
             "sample": self._sample,
         }
-        return handlers[question["do"]](question, descriptors)
+        try:
+            return handlers[question["do"]](question, descriptors)
+        finally:
+            if self._timed is None:
+                return_free_memory()
 
     @property
     def task(self) -> Task:

@@ -26,7 +26,7 @@ class ReferenceProcess:
     def __init__(self, server: ServerHandle, limits: Limits, threads: int, task: Task | None) -> None:
         self._server = server
         self._limits = limits
-        self._settings = {"threads": threads, "task": task.to_json() if task else None}
+        self._settings = {"threads": threads, "timed": False, "task": task.to_json() if task else None}
         self._task = task
         self._runner: Runner | None = None
         self._folder: Path | None = None

@@ -7,6 +7,8 @@ changes the band, a read that matters turns the result into NaN.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import mmap
 import os
 from collections.abc import Sequence
@@ -71,6 +73,8 @@ def layout(tensors: Sequence[tuple[tuple[int, ...], DType]]) -> Layout:
     return Layout(tuple(slots), place)
 
 
+_F_SEAL_FUTURE_WRITE = 0x10
+"""Of linux/fcntl.h; Python has no name for it yet."""
 _MADV_POPULATE_READ = 22
 """Of linux/mman.h; Python has no name for it yet."""
 
@@ -81,7 +85,9 @@ class Region:
     def __init__(self, placed: Layout, descriptor: int | None = None, *, private: bool = False) -> None:
         """Map `descriptor`, or make a new file; `private` mappings copy a page when it is first written to."""
         self.layout = placed
-        self.descriptor = os.memfd_create("kernelwright", os.MFD_CLOEXEC) if descriptor is None else descriptor
+        self.descriptor = (
+            os.memfd_create("kernelwright", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) if descriptor is None else descriptor
+        )
         if descriptor is None:
             os.ftruncate(self.descriptor, placed.size)
         elif os.fstat(descriptor).st_size < placed.size:
@@ -89,6 +95,11 @@ class Region:
         flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
         self.memory = mmap.mmap(self.descriptor, placed.size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         self.bytes: Bytes = np.frombuffer(self.memory, np.uint8)
+
+    def seal(self) -> None:
+        """From now on nobody who is given the descriptor can change the content; what is mapped already stays writable."""
+        with contextlib.suppress(OSError):  # a kernel before 5.1
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE)
 
     def populate(self) -> None:
         """Map every page for reading now, so that no later read pays for a page fault."""

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from kernelwright.core.errors import KernelwrightError
+from kernelwright.core.errors import InternalError, KernelwrightError
 from kernelwright.core.paths import cache_dir
 from kernelwright.judge.ahead import Ahead
 from kernelwright.judge.baselines import MODES, Baselines, Mode, Ring, make_ring
-from kernelwright.judge.cases import Cases, OracleOutput, oracle_of
+from kernelwright.judge.cases import Case, Cases, OracleOutput, oracle_of, own_seed
 from kernelwright.judge.evaluating import Evaluating, Facts
 from kernelwright.judge.evaluation import BaselineTiming, Evaluation, JudgeError, Rule, Speed, Stage
 from kernelwright.judge.gate import TimingGate
@@ -23,7 +23,7 @@ from kernelwright.judge.processes import ServerHandle
 from kernelwright.judge.protocol import Limits, TimingPlan
 from kernelwright.judge.questions import CandidateProcess, Stopped, start_folder
 from kernelwright.judge.references import ReferenceProcess
-from kernelwright.judge.regions import canary
+from kernelwright.judge.regions import canary, same_bytes
 from kernelwright.judge.sandbox import level_in_force
 from kernelwright.judge.timing import TimedWorkload, time_candidate
 from kernelwright.platforms.candidates import Candidate
@@ -102,6 +102,7 @@ class LocalSession:
         with self._evaluating:
             for name in [w.name for w in self._task.timed_workloads]:
                 self._baselines.best(self._ready(name, TimingPlan()).ring)
+            self._end_reference()
             self._ahead.want_lifted()
             return tuple(self._baselines.measured)
 
@@ -225,15 +226,25 @@ class LocalSession:
         """Ring and oracles of a timed workload, made on first use."""
         if name not in self._timed:
             workload = next(w for w in self._task.timed_workloads if w.name == name)
-            seed = int(np.random.default_rng([self._seed, 2]).integers(1 << 30))
-            ring = make_ring(self._task, self._reference, workload, plan, seed)
-            oracles = {}
-            for slot in range(min(_CHECKED_SLOTS, ring.slots)):
-                found = oracle_of(self._task, self._reference, workload.axes, ring.inputs[slot], seed=slot)
+            seed = own_seed(self._seed)
+            # The oracles first: they need much memory for a moment, and the ring keeps much for good.
+            case = self._cases.own_case(workload)
+            oracles = {0: case.oracle} if case else {}
+            for slot in range(len(oracles), _CHECKED_SLOTS):
+                inputs = self._reference.own_inputs(workload.axes, [seed + slot])[0]
+                found = oracle_of(self._task, self._reference, workload.axes, inputs, seed=slot)
                 if not isinstance(found, str):
                     oracles[slot] = found
+            ring = make_ring(self._task, self._reference, workload, plan, seed)
+            if case:
+                _keep_inputs_once(case, ring)
             self._timed[name] = _Timed(ring, oracles)
         return self._timed[name]
+
+    def _end_reference(self) -> None:
+        """Everything that it was asked is known; it starts again should anything else be asked."""
+        self._known_facts()
+        self._reference.close()
 
     def _known_facts(self) -> Facts:
         if self._facts is None:
@@ -243,6 +254,17 @@ class LocalSession:
                 frozenset(int(i) for i in said["written"]), frozenset((int(o), int(i)) for o, i in said["shared"])
             )
         return self._facts
+
+
+def _keep_inputs_once(case: Case, ring: Ring) -> None:
+    """The first slot of a ring is a case as well.
+
+    Raises:
+        InternalError: the task's generator gave something else for the same seed.
+    """
+    if not all(map(same_bytes, case.inputs, ring.inputs[0])):
+        raise InternalError("the task's generator gives other inputs for the same seed")
+    case.inputs = ring.inputs[0]
 
 
 def _build_folder(candidate: Candidate) -> Path:

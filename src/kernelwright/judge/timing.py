@@ -27,6 +27,11 @@ CLOCK = (
 _SETTLE_SECONDS = 0.0005
 """Time for the other side's OpenMP threads to go to sleep."""
 _CLEARLY_SLOWER = 0.8
+_CLEARLY_FASTER = 1.1
+_NARROW = 1.08
+"""Upper over lower end of an interval."""
+_LOOK_AFTER, _LOOK_EVERY = 3, 5
+"""Pairs beyond the fewest ones before the first look, and between looks."""
 _HIDDEN_SHARE, _HIDDEN_NS = 0.2, 1_000_000
 """A sample may look this much longer from outside than from inside before the clock is doubted."""
 _ROOFLINE_MARGIN = 0.5
@@ -99,7 +104,9 @@ def _pairs(
     begun = time.monotonic()
     for number in range(plan.pairs):
         if number >= plan.minimum_pairs and (
-            time.monotonic() - begun > plan.seconds or _hopeless(found, number, plan.minimum_pairs)
+            time.monotonic() - begun > plan.seconds
+            or _hopeless(found, number, plan.minimum_pairs)
+            or _decided(found, number, plan.minimum_pairs)
         ):
             break
         sides = ("candidate", "baseline") if generator.integers(2) else ("baseline", "candidate")
@@ -124,6 +131,15 @@ def _hopeless(pairs: Pairs, number: int, minimum: int) -> bool:
         return False
     _, interval = paired_speedup(pairs.baseline_us, pairs.candidate_us)
     return interval[1] < _CLEARLY_SLOWER
+
+
+def _decided(pairs: Pairs, number: int, minimum: int) -> bool:
+    """Far from 1 and narrow: more pairs would change neither the verdict nor the figure. Looked at only now and then,
+    and with a margin, since an interval that is looked at often is left too early."""
+    if number < minimum + _LOOK_AFTER or (number - minimum) % _LOOK_EVERY:
+        return False
+    _, (low, high) = paired_speedup(pairs.baseline_us, pairs.candidate_us)
+    return (low > _CLEARLY_FASTER or high < _CLEARLY_SLOWER) and high < low * _NARROW
 
 
 def _check_clock(pairs: Pairs) -> None:
