@@ -11,7 +11,7 @@ from sqlalchemy import inspect
 from kernelwright.archive.connecting import database_url, make_engine, reading, writing
 from kernelwright.archive.ledger import Archive
 from kernelwright.archive.schema import HEAD, METADATA
-from kernelwright.core.errors import EnvironmentProblem, SchemaTooNew
+from kernelwright.core.errors import EnvironmentProblem, SchemaTooNew, UsageError
 
 
 def test_the_migrations_make_exactly_the_tables_of_the_code(ledger_url, tmp_path):
@@ -41,6 +41,24 @@ def test_a_newer_ledger_is_refused_and_left_alone(ledger_url, tmp_path):
     with Archive.open(ledger_url, artifacts=tmp_path) as archive:
         assert archive.task(TASK.id) == TASK
     engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "address", ["postgresql://me:hunter2@host:port/name", "://me:hunter2@host", "mysql://me:hunter2@h/n"]
+)
+def test_an_address_that_is_none_is_refused_without_its_password(address):
+    with pytest.raises(UsageError) as caught:
+        database_url(address)
+    assert "hunter2" not in str(caught.value)
+    assert "postgresql://" in caught.value.hint
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+def test_a_server_that_does_not_answer_is_named_without_the_password(tmp_path):
+    pytest.importorskip("psycopg")
+    with pytest.raises(EnvironmentProblem, match="localhost") as caught:
+        Archive.open("postgresql://me:hunter2@localhost:1/name", artifacts=tmp_path)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_sqlite_is_opened_for_several_writers(tmp_path):

@@ -29,8 +29,12 @@ def database_url(where: str | Path) -> URL:
         return URL.create("sqlite", database=str(Path(text).expanduser().absolute()))
     try:
         url = make_url(text)
-    except ArgumentError as error:
-        raise UsageError(f"not a database address: {text}", hint="a file, or postgresql://host/name") from error
+    except (ArgumentError, ValueError):
+        # The text may hold a password, and the driver's message the text: neither is repeated.
+        scheme = text.partition("://")[0]
+        raise UsageError(
+            f"not a database address: {scheme}://…", hint="a file, or postgresql://user:password@host:port/name"
+        ) from None
     if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
         return url.set(drivername="postgresql+psycopg")
     if url.drivername == "sqlite":
@@ -134,6 +138,7 @@ def translated(url: URL) -> Iterator[None]:
         yield
     except (DatabaseError, InterfaceError) as error:
         text = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__
+        text = text.replace(str(url.password), "***") if url.password else text
         hint = next((hint for word, hint in _HINTS.items() if word in text.lower()), "check that the database is up")
         raise EnvironmentProblem(f"the archive {_shown(url)}: {text}", hint=hint) from error
     except SQLAlchemyError as error:
