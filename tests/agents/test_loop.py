@@ -278,3 +278,14 @@ def test_an_occupied_folder_and_an_empty_one(archive, tmp_path):
         search(archive, tmp_path / "run")
     with pytest.raises(ResumeError, match="there is no run"):
         search(archive, tmp_path / "nothing", resume=True)
+
+
+@pytest.mark.parametrize("name", ["run.json", "result.json"])
+def test_a_folder_of_another_version_is_named(archive, tmp_path, name):
+    search(archive, tmp_path / "run", budget=Budget(evaluations=2, wall_seconds=None))
+    path = tmp_path / "run" / name
+    path.write_text(path.read_text().replace('"evaluations":', '"assessments":'))
+    read = stored_config if name == "run.json" else finished_result
+    with pytest.raises(ResumeError, match=rf"{name} is not what this version writes: .*(evaluations|assessments)") as caught:
+        read(tmp_path / "run")
+    assert "new run" in caught.value.hint

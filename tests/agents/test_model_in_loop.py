@@ -149,6 +149,41 @@ def test_a_refused_key_ends_the_run_with_its_error_and_can_be_resumed(tmp_path):
     assert result.evaluations == 40
 
 
+def test_a_model_without_a_key_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    config = RunConfig(request=TaskRequest(target="synthetic.py"), model=MODEL)
+    with (
+        Archive.open(tmp_path / "archive.sqlite") as archive,
+        pytest.raises(EnvironmentProblem, match="OPENAI_API_KEY"),
+    ):
+        run_search(
+            config,
+            SyntheticJudge(SyntheticSession()),
+            device=DEVICE,
+            archive=archive,
+            folder=tmp_path / "run",
+            observer=Recorder(),
+            proposers={"inductor": NoInductor(), **synthetic_proposers()},
+        )
+    assert not (tmp_path / "run").exists()
+    with Archive.open(tmp_path / "archive.sqlite") as archive:
+        assert archive.runs() == []
+
+
+def test_a_call_under_way_when_the_search_stops_is_recorded(tmp_path):
+    budget = Budget(evaluations=3, wall_seconds=None)
+    client = ScriptedClient(seconds=0.05)
+
+    def slow(number, candidate):
+        time.sleep(0.3)
+        return verdict(number, candidate)
+
+    result, _, calls = search(tmp_path, client, budget=budget, serial=False, hook=slow)
+    assert result.evaluations == 3
+    assert [c.role for c in calls] == client.roles
+    assert result.tokens == 1000 * len(client.roles) > 0
+
+
 def test_a_slow_model_does_not_hold_up_the_judge(tmp_path):
     """While an answer is awaited, what waits in the queue is judged."""
     judged = []

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pydantic import ValidationError
+
 from kernelwright import __version__
 from kernelwright.agents.events import Event, Note, Observer, PhaseStarted, RunFinished, RunStarted
 from kernelwright.agents.journal import Journal
@@ -60,10 +62,13 @@ def run_search(
         TaskError: the task is unusable.
         ResumeError: there is nothing to resume, the configuration differs, or another process works on this run.
         UsageError: the preset is wrong, or the folder holds a run already.
-        EnvironmentProblem: the disk is full, a folder cannot be written, the archive cannot be reached.
+        EnvironmentProblem: the disk is full, a folder cannot be written, the archive cannot be reached, or the model
+            has no key (nothing is written then).
     """
     place = RunFolder(folder)
     preset = load_preset(config.preset)
+    if not resume:
+        _check_model(config, preset, proposers or {})
 
     def emit(event: Event) -> None:
         try:
@@ -126,11 +131,18 @@ def run_search(
 
 
 def finished_result(folder: Path) -> RunResult | None:
-    """What the run in `folder` came to; None while it works, was killed or interrupted."""
+    """What the run in `folder` came to; None while it works, was killed or interrupted.
+
+    Raises:
+        ResumeError: the result is none that this version writes.
+    """
     stored = RunFolder(folder).result()
     if stored is None or stored.get("stop_reason") == "interrupted":
         return None
-    return RunResult.model_validate(stored, strict=False)
+    try:
+        return RunResult.model_validate(stored, strict=False)
+    except ValidationError as error:
+        raise _unreadable(folder / "result.json", error) from error
 
 
 def stored_config(folder: Path) -> RunConfig:
@@ -139,7 +151,19 @@ def stored_config(folder: Path) -> RunConfig:
     Raises:
         ResumeError: there is no readable run.
     """
-    return RunConfig.model_validate(RunFolder(folder).header().config, strict=False)
+    try:
+        return RunConfig.model_validate(RunFolder(folder).header().config, strict=False)
+    except ValidationError as error:
+        raise _unreadable(folder / "run.json", error) from error
+
+
+def _unreadable(path: Path, error: ValidationError) -> ResumeError:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return ResumeError(
+        f"{path} is not what this version writes: {where}: {first['msg']}",
+        hint="continue it with the version that wrote it, or start a new run",
+    )
 
 
 def differing_keys(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
@@ -159,6 +183,15 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def _check_model(config: RunConfig, preset: Preset, given: Mapping[str, Proposer]) -> None:
+    """A model that cannot be asked is found out before anything is written."""
+    asked = any(spec.proposer == "model" for spec in preset.steps.values())
+    if config.model is not None and asked and "model" not in given:
+        from kernelwright.agents.model import ModelProposer
+
+        ModelProposer(config.model, budget=config.budget)
 
 
 def _new_header(
