@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 import time
 from pathlib import Path
 
@@ -160,6 +162,22 @@ def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch:
     with pytest.raises(EnvironmentProblem) as caught:
         measured_ceilings(DEVICE.replace(compilers=()))
     assert "g++" in caught.value.hint
+
+
+def test_a_full_disk_is_an_environment_problem_and_leaves_nothing(
+    measured: Ceilings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path))
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(ceilings_module, "measure", lambda device: measured)
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(EnvironmentProblem, match="No space left") as caught:
+        measured_ceilings(DEVICE)
+    assert "KERNELWRIGHT_HOME" in caught.value.hint
+    assert not [*tmp_path.rglob("*.tmp"), *tmp_path.rglob("*.json")]
 
 
 @needs_compiler

@@ -63,7 +63,10 @@ def measured_ceilings(device: Device) -> Ceilings:
         known = _read(path)
         if known is not None:
             return known
-        ceilings = measure(device)
+        try:
+            ceilings = measure(device)
+        except OSError as error:
+            raise _unwritable(cache_dir(), error) from error
         _write(path, ceilings)
     return ceilings
 
@@ -202,14 +205,25 @@ def _run(program: Path, device: Device, ring: int) -> str:
 def _read(path: Path) -> Ceilings | None:
     try:
         return Ceilings.from_json(path.read_bytes())
-    except (FileNotFoundError, ValidationError):
-        return None
+    except (OSError, ValidationError):
+        return None  # what cannot be read is measured again
 
 
 def _write(path: Path, ceilings: Ceilings) -> None:
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(ceilings.to_json(), "utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(ceilings.to_json(), "utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise _unwritable(path.parent, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"cannot write to {folder}: {error.strerror or error}",
+        hint="free some space, or set KERNELWRIGHT_HOME to a folder that you can write to",
+    )
 
 
 @contextlib.contextmanager
@@ -218,10 +232,7 @@ def _one_at_a_time(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.open("w")
     except OSError as error:
-        raise EnvironmentProblem(
-            f"cannot write to {path.parent}: {error.strerror or error}",
-            hint="set KERNELWRIGHT_HOME to a folder that you can write to",
-        ) from error
+        raise _unwritable(path.parent, error) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
