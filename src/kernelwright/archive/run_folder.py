@@ -119,6 +119,8 @@ class RunFolder:
                 try:
                     _write_all(handle, line)
                     os.fsync(handle)
+                    if not before:
+                        _sync_names(self.path)
                 except OSError:
                     os.ftruncate(handle, before)
                     raise
@@ -196,6 +198,7 @@ class RunFolder:
             except BaseException:
                 Path(temporary).unlink(missing_ok=True)
                 raise
+            _sync_names(self.path)
         except OSError as error:
             raise self._problem(error) from error
 
@@ -204,6 +207,15 @@ class RunFolder:
             f"cannot write to the run's folder {self.path}: {error.strerror or error}",
             hint="free some space or choose another folder; --resume continues from what is there",
         )
+
+
+def _sync_names(folder: Path) -> None:
+    """A new or renamed file survives a power cut only once its folder is on disk too."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _write_all(handle: int, content: bytes) -> None:
