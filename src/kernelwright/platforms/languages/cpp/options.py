@@ -18,6 +18,7 @@ _COMMON = (
     "-ffp-contract=fast",
     "-pipe",
     "-w",
+    "-Wno-psabi",  # -w does not silence notes, and wide vectors as arguments get one in every function
 )
 _SHARED_OBJECT = ("-shared", "-fPIC", "-fno-semantic-interposition", "-fvisibility-inlines-hidden")
 _DIAGNOSTICS = {
