@@ -8,7 +8,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from kernelwright.agents import finalists as ending
-from kernelwright.agents.drafter.coverage import uncovered, undrafted
 from kernelwright.agents.events import (
     AttemptJudged,
     BaselinesMeasured,
@@ -115,7 +114,7 @@ class Search:
         if failure:
             self._emit(Note(text=f"the reference cannot be traced, so no kernel is drafted from it: {failure}"))
         elif not isinstance(traced, str):
-            from kernelwright.agents.drafter.coverage import uncovered
+            from kernelwright.agents.drafter.coverage import uncovered, undrafted
 
             self._uncovered = uncovered(traced)
             if self._uncovered:
