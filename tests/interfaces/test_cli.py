@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -63,6 +64,32 @@ def test_help_and_version_are_one_object_too(tmp_path: Path, words: list[str], k
     done = command(*words, "--json", folder=tmp_path)
     assert done.returncode == 0
     assert said in answer(done)[key]
+
+
+@pytest.mark.parametrize("words", [["archive", "list"], ["--version"], ["optimize"]])
+@pytest.mark.parametrize("flag", [[], ["--json"]])
+def test_a_full_or_closed_standard_output_is_said_in_a_line(tmp_path: Path, words: list[str], flag: list[str]) -> None:
+    call = [*START, *words, *flag]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            call, stdout=full, stderr=subprocess.PIPE, text=True, env=environment(tmp_path), cwd=tmp_path, check=False
+        )
+    fails_anyway = words == ["optimize"]
+    assert done.returncode == (2 if fails_anyway else 3)
+    assert "Traceback" not in done.stderr
+    assert "error: " in done.stderr
+    shell = " ".join(map(shlex.quote, call))
+    for closing in (">&-", "2>&-", "<&- >&- 2>&-"):
+        done = subprocess.run(
+            ["bash", "-c", f"{shell} {closing}"],
+            capture_output=True,
+            text=True,
+            env=environment(tmp_path),
+            cwd=tmp_path,
+            check=False,
+        )
+        assert done.returncode == (2 if fails_anyway else 0), done.stderr
+        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

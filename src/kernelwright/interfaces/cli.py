@@ -16,7 +16,7 @@ import typer
 from kernelwright import __version__
 from kernelwright.core.errors import ExitCode, UsageError
 from kernelwright.interfaces.failures import report_failure
-from kernelwright.interfaces.output import Output
+from kernelwright.interfaces.output import Output, ensure_standard_streams
 
 app = typer.Typer(
     name="kernelwright",
@@ -56,7 +56,7 @@ ArchiveOption = Annotated[
 
 def _version(shown: bool) -> None:
     if shown:
-        typer.echo(f"kernelwright {__version__}")
+        _current.say(f"kernelwright {__version__}")
         raise typer.Exit
 
 
@@ -321,4 +321,5 @@ def _usage_hint(error: Exception) -> str:
 
 def main() -> None:
     """Entry point of the `kernelwright` script."""
+    ensure_standard_streams()
     sys.exit(int(run(sys.argv[1:])))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
 import tempfile
@@ -32,6 +34,9 @@ _CODES: tuple[tuple[type[KernelwrightError], str], ...] = (
 )
 
 
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
 def report_failure(error: BaseException, output: Output) -> ExitCode:
     """Print the error (one object with `--json`, else message and hint on standard error); returns the exit code."""
     if isinstance(error, KernelwrightError):
@@ -48,12 +53,22 @@ def report_failure(error: BaseException, output: Output) -> ExitCode:
             "hint": "take smaller inputs, or free some memory",
         }
         code = ExitCode.ENVIRONMENT
+    elif isinstance(error, OSError) and error.errno in _DISK:
+        place = f": {error.filename}" if error.filename else ""
+        described = {
+            "code": "environment",
+            "reason": "environment",
+            "message": f"{error.strerror}{place}",
+            "hint": "free some space there, or set KERNELWRIGHT_HOME or TMPDIR to a folder that can be written to",
+        }
+        code = ExitCode.ENVIRONMENT
     else:
         described = _internal(error)
         code = ExitCode.INTERNAL
-    if output.as_json:
-        output.answer({"error": described})
-    else:
+    if output.as_json and not output.lost:
+        with contextlib.suppress(EnvironmentProblem):
+            output.answer({"error": described})
+    if not output.as_json or output.lost:
         quiet, output.quiet = output.quiet, False
         output.note(f"error: {described['message']}")
         if described["hint"]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from kernelwright.core.errors import EnvironmentProblem
 from kernelwright.core.text import strip_escapes
 
 
@@ -25,6 +26,8 @@ class Output:
     as_json: bool = False
     quiet: bool = False
     color: bool = True
+    lost: bool = False
+    """Whether standard output could not take the answer."""
     _stream: TextIO | None = None
 
     @property
@@ -64,23 +67,54 @@ class Output:
         from kernelwright.core.records import SCHEMA_VERSION
 
         whole = {"schema_version": SCHEMA_VERSION, **payload}
-        print(json.dumps(whole, indent=1, allow_nan=False, default=str), file=self.stream, flush=True)
+        self._write(json.dumps(whole, indent=1, allow_nan=False, default=str))
 
     def say(self, text: str = "") -> None:
         """A line of the answer for people."""
-        if self.as_json:
-            return
+        if not self.as_json:
+            self._write(printable(text, self.stream))
+
+    def _write(self, text: str) -> None:
         try:
-            print(printable(text, self.stream), file=self.stream, flush=True)
+            print(text, file=self.stream, flush=True)
         except BrokenPipeError:
             # The reader went away (`| head`); what the command keeps on disk is still worth finishing.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            _silence(self.stream)
+        except OSError as error:
+            _silence(self.stream)
+            self.lost = True
+            raise EnvironmentProblem(
+                f"standard output cannot be written: {error.strerror or error}",
+                hint="free some space, or send the output elsewhere",
+            ) from error
 
     def note(self, text: str) -> None:
         """A remark beside the answer, on standard error."""
         if not self.quiet:
             sys.stderr.write(printable(text, sys.stderr) + "\n")
             sys.stderr.flush()
+
+
+def ensure_standard_streams() -> None:
+    """Open what the caller closed (`>&-`), so that no file of ours becomes descriptor 0, 1 or 2 by chance."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(descriptor, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False))
+
+
+def _silence(stream: TextIO) -> None:
+    """What is still in the stream's buffer, and all that follows, goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def folded(text: str, indent: str = "  ") -> list[str]:
