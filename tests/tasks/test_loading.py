@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from kernelwright.tasks.axes import ShapeProbe
 from kernelwright.tasks.loading import describe, instantiate
 from kernelwright.tasks.model import ScalarSpec, Task
 from kernelwright.tasks.request import TaskRequest
@@ -289,3 +290,27 @@ def test_lengths_up_to_an_axis_stay_legal(task_of):
         "def get_inputs():\n    n = torch.randint(1, 65, (8,))\n    n[0] = 64\n    return [torch.randn(8, 64), n]\n"
     )
     assert reference.own_inputs({"M": 8, "N": 9})[1].max() == 9
+
+
+def test_a_machine_under_load_never_makes_an_output_look_constant(task_of, monkeypatch):
+    real = ShapeProbe.at
+    spent = []
+
+    def slow(self, shapes, changed=()):
+        spent.append(1)
+        if len(spent) == 12:
+            self._deadline = 0.0
+        return real(self, shapes, changed)
+
+    monkeypatch.setattr(ShapeProbe, "at", slow)
+    for _ in range(2):
+        task, reference = task_of(
+            "def f(x, w):\n    return torch.relu(x @ w)\n"
+            "def get_inputs():\n    return [torch.randn(24, 40), torch.randn(40, 56)]\n"
+        )
+        for workload in task.workloads:
+            result = reference.call(reference.own_inputs(workload.axes))[0]
+            assert tuple(result.shape) == task.outputs[0].shape(workload.axes)
+        assert not [n for n in task.notes if "output shapes" in n]
+        spent.clear()
+        monkeypatch.setattr(ShapeProbe, "grant", lambda self, seconds: None)

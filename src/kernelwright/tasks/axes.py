@@ -44,6 +44,10 @@ class ShapeProbe:
         """Whether nothing was computed: values were never looked at."""
         return self._fake is not None
 
+    def grant(self, seconds: float) -> None:
+        """More time, for questions that must be answered; `exhausted` keeps saying that earlier ones were not."""
+        self._deadline = max(self._deadline, time.monotonic() + seconds)
+
     def really_at(self, shapes: Sequence[Shape], changed: Sequence[tuple[int, int]]) -> bool:
         """Whether the reference runs there with real tensors; where that would take too long, True unseen."""
         if not self._real_is_cheap or time.monotonic() > self._deadline:
@@ -58,8 +62,9 @@ class ShapeProbe:
 
     def at(self, shapes: Sequence[Shape], changed: Sequence[tuple[int, int]] = ()) -> tuple[Shape, ...] | None:
         """Output shapes, or None where the reference refuses these inputs (or the time is over)."""
-        if self.exhausted or time.monotonic() > self._deadline:
+        if time.monotonic() > self._deadline:
             self.exhausted = True
+        if time.monotonic() > self._deadline or not (self._fake is not None or self._real_is_cheap):
             return None
         try:
             with warnings.catch_warnings():

@@ -143,6 +143,7 @@ class _Reading:
         else:
             arguments, axes = derive_axes(self.reference, probe)
         arguments, axes = self._confirmed(arguments, axes, probe)
+        probe.grant(_PROBE_SECONDS)
         while axes:
             dims = fit_output_dims(axes, self._output_run(arguments, axes, probe))
             if dims is not None:

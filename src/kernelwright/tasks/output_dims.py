@@ -16,7 +16,8 @@ _LARGEST_DIVISOR = 64
 def fit_output_dims(
     axes: Sequence[Axis], run: Callable[[Mapping[str, int]], Outputs | None]
 ) -> tuple[tuple[Dim, ...], ...] | None:
-    """Dimensions of each output; None where no expression fits (or the number of dimensions changes).
+    """Dimensions of each output; None where no expression fits, the number of dimensions changes, or an axis that varies
+    was never seen at another size (a machine under load: a size that merely looks constant would be wrong).
 
     Args:
         run: output shapes under a binding, None where it fails.
@@ -29,6 +30,8 @@ def fit_output_dims(
     together += [{**together[0], a.name: size} for a in axes for size in _beyond(a, axes)]
     observed = [(b, shapes) for b in (*bindings, *together) if (shapes := run(b)) is not None]
     if not observed or observed[0][0] != default:
+        return None
+    if any(a.varies and all(b[a.name] == a.default for b, _ in observed) for a in axes):
         return None
     base = observed[0][1]
     if any([len(s) for s in shapes] != [len(s) for s in base] for _, shapes in observed):
