@@ -286,6 +286,8 @@ def test_a_folder_of_another_version_is_named(archive, tmp_path, name):
     path = tmp_path / "run" / name
     path.write_text(path.read_text().replace('"evaluations":', '"assessments":'))
     read = stored_config if name == "run.json" else finished_result
-    with pytest.raises(ResumeError, match=rf"{name} is not what this version writes: .*(evaluations|assessments)") as caught:
+    with pytest.raises(
+        ResumeError, match=rf"{name} is not what this version writes: .*(evaluations|assessments)"
+    ) as caught:
         read(tmp_path / "run")
     assert "new run" in caught.value.hint
