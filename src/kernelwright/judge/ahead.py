@@ -85,10 +85,6 @@ class Ahead:
         self.start()
         return self._compiled[mode].result()
 
-    def want_lifted(self) -> None:
-        """Lift the generated kernels as soon as that is possible."""
-        self._wanted.set()
-
     def lifted(self) -> Sequence[Candidate] | str:
         """The generated kernels as candidates, or the reason why there are none."""
         self._wanted.set()

@@ -64,6 +64,7 @@ class LocalSession:
         self._server = server
         self._limits = limits
         self._seed = seed
+        self._modes = modes
         self._evaluating = threading.Lock()
         self._reference = ReferenceProcess(server, limits, device.cores, task)
         self._cases = Cases(task, self._reference, seed)
@@ -103,7 +104,9 @@ class LocalSession:
             for name in [w.name for w in self._task.timed_workloads]:
                 self._baselines.best(self._ready(name, TimingPlan()).ring)
             self._end_reference()
-            self._ahead.want_lifted()
+            if set(self._modes) - {"eager"}:
+                # Now, not beside the first candidate: the two together need more memory than this is to take.
+                self._ahead.lifted()
             return tuple(self._baselines.measured)
 
     def build(self, candidate: Candidate) -> None:
