@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelwright.agents.finalists import confirmed
+from kernelwright.agents.finalists import confirmed, decide
 from kernelwright.judge.evaluation import Incorrect, Passed, Speed, WorkloadTiming
 
 
@@ -56,3 +56,8 @@ def test_a_wrong_result_in_either_measurement_is_the_verdict():
     wrong = Incorrect(candidate="c", task="t", device="d", reason="row 3")
     assert confirmed(wrong, passed(2.0, 1.8, 2.2)) is wrong
     assert confirmed(passed(2.0, 1.8, 2.2), wrong) is wrong
+
+
+def test_a_run_without_a_verdict_says_whether_time_or_ideas_ran_out():
+    assert "--wall" in decide(None, [], 0, "", stop="wall_seconds").reason
+    assert decide(None, [], 0, "it has a loop", stop="exhausted").reason.endswith("it has a loop")

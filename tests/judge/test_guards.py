@@ -283,3 +283,12 @@ def test_a_candidate_cannot_touch_what_is_outside(verdict_on, judge, tmp_path, a
     assert not outside.exists()
     assert judge.server.get().pid == server
     assert verdict.sandbox.startswith("landlock")
+
+
+def test_processes_left_by_one_call_are_refused_before_the_next_call_adds_to_them(verdict_on):
+    verdict = verdict_on(
+        HEAD + "import subprocess\n"
+        "def forward(x):\n    for _ in range(20):\n        subprocess.Popen(['sleep', '60'])\n    return torch.tanh(x) * 2"
+    )
+    assert (verdict.outcome, verdict.guard) == ("rejected", Guard.LEFT_BEHIND)
+    assert verdict.reason.startswith("20 processes")

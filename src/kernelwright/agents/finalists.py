@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernelwright.agents.population import members
 from kernelwright.agents.preset import Population
 from kernelwright.agents.proposing import Attempt
-from kernelwright.agents.run import Finalist
+from kernelwright.agents.run import Finalist, StopReason
 from kernelwright.archive.records import lower_speedup
 from kernelwright.judge.evaluation import Evaluation, Passed, Speed, WorkloadTiming
 from kernelwright.judge.protocol import TimingPlan
@@ -86,7 +86,7 @@ def _span(first: tuple[float, float], second: tuple[float, float]) -> tuple[floa
     return min(first[0], second[0]), max(first[1], second[1])
 
 
-def decide(best: Attempt | None, finalists: list[Finalist], attempts: int, hint: str) -> Verdict:
+def decide(best: Attempt | None, finalists: list[Finalist], attempts: int, hint: str, *, stop: StopReason) -> Verdict:
     """The winner by second measurement, and the outcome.
 
     Args:
@@ -94,6 +94,7 @@ def decide(best: Attempt | None, finalists: list[Finalist], attempts: int, hint:
         finalists: Second measurements.
         attempts: How many candidates were judged.
         hint: Why there was nothing to try, where that is known.
+        stop: What ended the search.
     """
     again = [f for f in finalists if lower_speedup(f.evaluation) is not None]
     if again:
@@ -108,6 +109,9 @@ def decide(best: Attempt | None, finalists: list[Finalist], attempts: int, hint:
         return Verdict(best.candidate.id, passed, "baseline_kept", f"a candidate is right, but {why}")
     if attempts:
         return Verdict(None, None, "failed", f"none of {attempts} candidates was right")
+    if stop == "wall_seconds":
+        reason = "the time ended before a first candidate was judged; preparing the task took all of it: raise --wall"
+        return Verdict(None, None, "failed", reason)
     return Verdict(None, None, "failed", f"no proposer had anything to try{f': {hint}' if hint else ''}")
 
 

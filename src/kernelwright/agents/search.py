@@ -290,7 +290,7 @@ class Search:
 
     def _finish(self, stop: StopReason) -> RunResult:
         hint = self._around.graph_failure if self._around is not None else ""
-        verdict = ending.decide(self._state.best, self._finalists, len(self._state.attempts), hint)
+        verdict = ending.decide(self._state.best, self._finalists, len(self._state.attempts), hint, stop=stop)
         result = self._result(stop, verdict)
         self._journal.finish(result, verdict.evaluation)
         self._emit(RunFinished(result=result))

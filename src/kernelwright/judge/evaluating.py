@@ -247,9 +247,7 @@ class Evaluating:
             raise Stopped.guard(Guard.LIBRARY_FALLBACK, f"{words} {', '.join(refused)}{suffix}")
 
     def _guard_processes(self, process: CandidateProcess) -> None:
-        running = process.running_processes
-        if running:
-            raise Stopped.guard(Guard.LEFT_BEHIND, f"{running} processes that it started are still running")
+        process.refuse_running_processes()
         if process.dropped_bytes:
             self.notes.append(f"{process.dropped_bytes} bytes of output beyond the limit were dropped")
 

@@ -71,7 +71,7 @@ class Server:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "kernelwright.judge.server", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "kernelwright.judge.server", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,

@@ -126,6 +126,7 @@ class CandidateProcess:
         finally:
             given.close()
             taken.close()
+        self.refuse_running_processes()
         self._check_memory(given, taken, inputs, answer, may_write)
         self._check_kind(answer)
         return Called(
@@ -178,10 +179,15 @@ class CandidateProcess:
         shutil.rmtree(self._folder, ignore_errors=True)
         return ending
 
-    @property
-    def running_processes(self) -> int:
-        """Processes that it started and that still run."""
-        return sum(1 for _ in _descendants(self._runner.pid))
+    def refuse_running_processes(self) -> None:
+        """Stop at the first call that leaves processes behind: the next call would only add to them.
+
+        Raises:
+            Stopped: a process that the candidate started still runs.
+        """
+        running = sum(1 for _ in _descendants(self._runner.pid))
+        if running:
+            raise Stopped.guard(Guard.LEFT_BEHIND, f"{running} processes that it started are still running")
 
     @property
     def dropped_bytes(self) -> int:

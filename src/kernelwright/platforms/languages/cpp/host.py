@@ -312,7 +312,13 @@ def _constant(item: Mapping[str, Any]) -> torch.Tensor:
 
 def _entry(library: ctypes.CDLL, name: str) -> _Entry:
     tensors = ctypes.POINTER(Tensor)
-    run = getattr(library, name)
+    try:
+        run = getattr(library, name)
+    except AttributeError:
+        raise AttributeError(
+            f'the library has no entry `{name}`; a kernel is extern "C" int32_t {name}(const kw_tensor*, int32_t, '
+            "kw_tensor*, int32_t, void*, int32_t), see kernelwright.h"
+        ) from None
     run.restype = ctypes.c_int32
     run.argtypes = [tensors, ctypes.c_int32, tensors, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32]
     try:
