@@ -75,13 +75,16 @@ def test_memory_of_descendants_is_seen() -> None:
         'import sys, time; block = bytearray(200 << 20); block[::4096] = b"x" * len(block[::4096]);'
         "print(1); sys.stdout.flush(); time.sleep(1)"
     )
+    with module.peak_memory(0.02) as before:
+        time.sleep(0.1)
     with module.peak_memory(0.02) as peak:
         child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
         child.stdout.readline()
         time.sleep(0.3)
         child.kill()
         child.communicate()
-    assert 200 << 20 < peak.total < 400 << 20
+    # Other tests' servers may live beside the child.
+    assert 200 << 20 < peak.total - before.total < 300 << 20
     assert max(peak.processes) > 200 << 20
 
 
