@@ -5,11 +5,14 @@ For each floating output element, with o the oracle's value and m its local magn
     allowed = ((rounding + sqrt(length)) * eps(computation) + [eps(dtype) if 16 bits wide]) * |o|
             + reference_error * max(e, rms(e) / rms(m) * m)
             + conditioning * (1 + sqrt(length) / 3) * max(c, rms(c) / rms(m) * m)
+            + 64 * eps(float64) * rms(o)
 
 - e: error of the reference itself at the task's dtype. Noisy (zero by luck at some elements), hence the smoothed floor.
 - c: change of the oracle when every floating input moves by one rounding of the computation's precision (float32 for
   16-bit types: they are storage types, products and sums belong into float32), with random signs; twice, for inputs of
   less than four million elements.
+- 64 * eps(float64) * rms(o): the oracle's own rounding, where terms cancel: 1 + erf(x) is 0 in float64 below x = -5.9,
+  and a kernel that uses erfc knows better.
 - rms: root mean square over the whole output, and over the element's row (the last dimension), whichever gives more.
 - m: product over dimensions of the root mean square along all others, normalised: it follows rows and columns of
   different scale, so that one large row does not excuse a wrong small one.
@@ -315,6 +318,9 @@ def _some_changed(tensor: torch.Tensor, share: float, generator: torch.Generator
     return torch.where(torch.rand(wide.shape, generator=generator) < share, wide * (1 + 2.0**-20), wide)
 
 
+_ORACLE_ROUNDING = 64 * DType.FLOAT64.epsilon
+
+
 def _allowance(
     exact: Float64,
     own: Array,
@@ -352,7 +358,7 @@ def _allowance(
         if changes:
             change = _root_mean_square([c - exact for c in changes]).astype(kind)
             allowed += kind(tolerance.conditioning * (1 + math.sqrt(length) / 3)) * _smoothed(change, scale)
-        allowed += kind(SMALLEST[spec.dtype])
+        allowed += kind(SMALLEST[spec.dtype] + _ORACLE_ROUNDING * math.sqrt(_mean_square(exact)))
         if tolerance.rtol is not None or tolerance.atol is not None:
             allowed = np.maximum(allowed, kind(tolerance.rtol or 0.0) * size + kind(tolerance.atol or 0.0))
         finite = np.isfinite(exact)
@@ -369,6 +375,11 @@ def _root_mean_square(parts: Sequence[Float64]) -> Float64:
         total += np.square(part)
     total /= len(parts)
     return np.sqrt(total, out=total)
+
+
+def _mean_square(values: Float64) -> float:
+    finite = values[np.isfinite(values)]
+    return float(np.mean(np.square(finite))) if finite.size else 0.0
 
 
 def _smoothed(error: Array, scale: Array) -> Array:
