@@ -99,7 +99,7 @@ class Tolerance(Record):
     |candidate - oracle| <= ((rounding + sqrt(length)) * eps(computation) + eps(dtype, if 16 bits wide)) * |oracle|
                             + reference_error * (error of the reference itself)
                             + conditioning * (1 + sqrt(length) / 3) * (change of the oracle when inputs move by one rounding)
-                            + 64 * eps(float64) * rms(oracle)
+                            + 64 * eps(float64) * (upper quartile of |oracle|)
 
     eps(computation) is that of float32 for 16-bit types. Both measured errors are smoothed over the output, so that
     luck at one element decides nothing. `length` is the measured number of input elements that one output element
