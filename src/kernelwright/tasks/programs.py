@@ -290,7 +290,7 @@ def _ready(found: Any, module: ModuleType, path: Path) -> tuple[Callable[..., An
     if isinstance(found, type) and issubclass(found, nn.Module):
         try:
             with seeded(0):
-                arguments, keywords = _initial(module)
+                arguments, keywords = initial_arguments(module)
                 found = found(*arguments, **keywords)
         except (Exception, SystemExit) as error:
             raise task_error(error, path=path, doing="while making the module", otherwise="reference_raises") from error
@@ -312,7 +312,7 @@ def _refuse_factory(found: Any, module: ModuleType, path: Path) -> None:
         return
     try:
         with seeded(0):
-            arguments, keywords = _initial(module)
+            arguments, keywords = initial_arguments(module)
             made = found(*arguments, **keywords)
     except (Exception, SystemExit):  # noqa: BLE001 - then it is no factory, or calling the reference will say why
         return
@@ -337,7 +337,7 @@ def _refuse_lazy(made: nn.Module, path: Path) -> None:
             )
 
 
-def _initial(module: ModuleType) -> tuple[list[Any], dict[str, Any]]:
+def initial_arguments(module: ModuleType) -> tuple[list[Any], dict[str, Any]]:
     """Constructor arguments: a list, a dictionary of keywords, or `[list, dictionary]`."""
     make = getattr(module, "get_init_inputs", None)
     made = make() if callable(make) else []
